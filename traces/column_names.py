@@ -71,6 +71,7 @@ _BENCH: Final = frozenset({
 })  # fmt: skip
 _WORDS: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 _NAME: Final = re.compile(r"@?[A-Za-z][A-Za-z0-9 _.-]*", re.ASCII)
+_MOST_NAMES: Final = 12
 _FILLERS: Final = ("unix", "epoch", "utc", "in")
 
 
@@ -102,7 +103,7 @@ class Columns:
         """Which columns were taken by their common names, and which were not read."""
         taken = [f"{self.theirs[ours]!r} as {ours}" for ours in self.theirs if ours in self.common]
         found = (f"columns by their names: {', '.join(taken)}",) if taken else ()
-        unread = (f"columns not read: {', '.join(map(repr, self.ignored))}",) if self.ignored else ()
+        unread = (f"columns not read: {_some(self.ignored)}",) if self.ignored else ()
         return (*found, *unread)
 
 
@@ -152,6 +153,7 @@ def columns_of(header: Collection[str], given: str | None, file: Path) -> Column
             continue
         theirs[ours] = names[0]
         common.add(ours)
+    objects = {name.rpartition(".")[0] for name in header if "." in name}
     arrival = next((ours for ours in (ARRIVAL, *ARRIVALS) if ours in theirs), None)
     if arrival is not None:
         unit = ARRIVALS.get(arrival) or _common(theirs[arrival])[1] or _unit(theirs[arrival])
@@ -160,7 +162,7 @@ def columns_of(header: Collection[str], given: str | None, file: Path) -> Column
         given=frozenset(mapped),
         common=frozenset(common),
         unit=unit,
-        ignored=tuple(name for name in header if name not in theirs.values()),
+        ignored=tuple(name for name in header if name not in theirs.values() and name not in objects),
     )
 
 
@@ -211,6 +213,11 @@ def _mapping(given: str | None, header: Collection[str], file: Path) -> dict[str
     if len(arrivals) > 1:
         raise TraceError(f"{KEY}: {' and '.join(arrivals)} are both arrivals: write one of them")
     return mapped
+
+
+def _some(names: tuple[str, ...]) -> str:
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return listed(names[:_MOST_NAMES]) + more
 
 
 def _shown(name: str) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from traces.column_names import MARK, NEEDED, UNUSUAL, known_columns, listed
+from traces.column_names import ARRIVAL, MARK, NEEDED, known_columns, listed
 from traces.errors import TraceError
 from traces.reading import head_of
 from traces.workload import Workload
@@ -275,14 +275,13 @@ def _unknown(shape: str, names: tuple[str, ...], fields: frozenset[str], file: P
         for marks in format.marks
     ]
     _, _, _, closest, marks = max(fits, key=lambda fit: fit[:3])
-    lacks = [mark.removeprefix(MARK).removesuffix(UNUSUAL) for mark in sorted(marks - fields)]
-    what += f"; the closest, {closest.name}, also has {' and '.join(lacks)}"
+    missing = [ours for ours in NEEDED if MARK + ours not in fields]
     table = FORMATS["csv" if shape == "csv" else "jsonl"]
-    missing = [mark.removeprefix(MARK) for mark in (*_NEEDED,) if mark not in fields]
-    pairs = ",".join(f"{ours}:THEIRS" for ours in missing or ["arrival"])
+    lacks = missing if closest is table else sorted(marks - fields)
+    pairs = ",".join(f"{ours}:THEIRS" for ours in missing or [ARRIVAL])
     return TraceError(
-        f"{what}: add that, or write trace.columns=[{pairs}] with names of the file, which is then read as"
-        f" {table.name}"
+        f"{what}; the closest format, {closest.name}, also needs {' and '.join(lacks)}: write"
+        f" trace.columns=[{pairs}] with names of the file" + ("" if closest is table else ", or add that")
     )
 
 

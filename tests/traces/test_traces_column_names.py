@@ -163,7 +163,8 @@ def test_lengths_without_times_are_drawn_at_a_rate(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "ours"),
     [
-        ("@timestamp", "arrival"), ("Start Time", "arrival"), ("arrivedAt", "arrival"), ("time_ns", "arrival"),
+        ("@timestamp", "arrival"), ("Start Time", "arrival"), ("arrivedAt", "arrival"),
+        ("time_ns", "arrival"),
         ("endTime", None), ("end_timestamp", None), ("num_prefill_tokens", "prompt_tokens"),
         ("total_tokens", None), ("cached_tokens", None), ("usage.completion_tokens", "output_tokens"),
         ("ttft_ms", None), ("max_tokens", None), ("tokens", None), ("time to first token", None),

@@ -271,11 +271,11 @@ LOG = "ts,prompt_tokens,completion_tokens\n"
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("when,in,out\n0,1,2\n", "header is 'when', 'in', 'out'.*csv, also has output_tokens and prompt"),
+        ("when,in,out\n0,1,2\n", "header is 'when', 'in', 'out'.*csv, also needs arrival and prompt_tokens"),
         ("when,prompt_tokens,out\n0,1,2\n", r"trace.columns=\[arrival:THEIRS,output_tokens:THEIRS\]"),
         ("ts;prompt_tokens;output_tokens\n", "separate its columns by commas, not by ';'"),
-        (lines({"timestamp": 0, "osl": 3}), "keys are 'timestamp', 'osl'.*jsonl, also has prompt_tokens"),
-        ("prompt_tokens,completion_tokens\n1,2\n", "no column for arrival .its columns are 'prompt_tokens', "),
+        (lines({"timestamp": 0, "osl": 3}), "keys are 'timestamp', 'osl'.*jsonl, also needs prompt_tokens"),
+        ("prompt_tokens,completion_tokens\n1,2\n", "no column for arrival .its columns are 'prompt_tokens'"),
         ("ts,time,prompt_tokens,output_tokens\n0,0,1,2\n", "'ts' and 'time' may both be arrival"),
         (LOG + "0,nan,2\n", "line 2, column prompt_tokens: the value is missing"),
         (LOG + "0,-1,2\n", "line 2, column prompt_tokens: '-1' is negative"),
