@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from traces.column_names import ARRIVAL, MARK, NEEDED, known_columns, listed
+from traces.column_names import ARRIVAL, ARRIVALS, MARK, NEEDED, OUTPUT, PROMPT, known_columns, listed
 from traces.errors import TraceError
 from traces.reading import head_of
 from traces.workload import Workload
@@ -131,7 +131,7 @@ _ALL: Final = (
         what="Parquet with the columns of the plain CSV",
         shape="parquet",
         marks=(frozenset(),),
-        reader="parquet:read_parquet",
+        reader="parquet_table:read_parquet_table",
         writer="parquet:write_parquet",
     ),
     Format(
@@ -206,14 +206,10 @@ _ALL: Final = (
         name="jsonl",
         what="objects with a time and two lengths, under our names, common ones or those you name",
         shape="jsonl|json",
-        marks=_marks(
-            "=arrival!|=prompt_tokens|=output_tokens",
-            "=arrival|=prompt_tokens!|=output_tokens",
-            "=arrival|=prompt_tokens|=output_tokens!",
-            "prompt_tokens|output_tokens|arrival_s",
-            "prompt_tokens|output_tokens|arrival_ms",
-            "prompt_tokens|output_tokens|arrival_us",
-            "prompt_tokens|output_tokens|arrival_ns",
+        marks=(
+            *_marks("=arrival!|=prompt_tokens|=output_tokens", "=arrival|=prompt_tokens!|=output_tokens"),
+            *_marks("=arrival|=prompt_tokens|=output_tokens!"),
+            *(frozenset({PROMPT, OUTPUT, arrival}) for arrival in ARRIVALS),
         ),
         reader="json_table:read_json_table",
     ),

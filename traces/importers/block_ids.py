@@ -29,7 +29,7 @@ def ids_of(row: dict[str, Any], key: str, spot: Spot) -> Ids | None:
     return array("Q", ids)
 
 
-def check_count(ids: Ids | None, prompt: int, size: int, partial: bool, spot: Spot, key: str) -> None:
+def check_count(ids: Ids | None, prompt: int, size: int, *, partial: bool, spot: Spot, key: str) -> None:
     """TraceError unless there is an id for every block of ``size`` tokens; the last, partly filled, may lack.
 
     partial: whether there may be fewer.

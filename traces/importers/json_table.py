@@ -196,7 +196,7 @@ def _add(values: _Values, row: dict[str, Any], table: JsonTable, spot: Spot) -> 
     if table.blocks is not None:
         key, size = table.blocks
         values.ids.append(ids_of(row, key, spot))
-        check_count(values.ids[-1], values.prompt[-1], size, table.partial, spot, key)
+        check_count(values.ids[-1], values.prompt[-1], size, partial=table.partial, spot=spot, key=key)
 
 
 def _columns(values: _Values, table: JsonTable, file: Path) -> tuple[dict[str, Any], tuple[str, ...]]:

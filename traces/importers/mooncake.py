@@ -145,7 +145,7 @@ def read_blocks(
         for spot, row in json_rows(file, keys.example):
             rows.arrival_ns.append(_arrival_ns(rows, row, times, draw, spot))
             _add(rows, row, measure, spot)
-            check_count(rows.hashes[-1], rows.prompt[-1], size, partial_prefix, spot, HASHES)
+            check_count(rows.hashes[-1], rows.prompt[-1], size, partial=partial_prefix, spot=spot, key=HASHES)
         return rows, int64(rows.arrival_ns)
 
     first = first_row(file, keys.example)

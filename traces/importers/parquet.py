@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traces.arrow import arrow_numbers, arrow_words, codes_of, numbers_of
-from traces.column_names import Columns, columns_of
 from traces.columns import ABSENT, Names, PrefixBlocks
 from traces.csv.stamp import Stamp
 from traces.errors import TraceError
@@ -156,12 +155,10 @@ def read_parquet(
     name: str | None = None,
     limit: int | None = None,
     time_unit: str | None = None,
-    columns: str | None = None,
 ) -> Workload:
     """The workload of one file, as ``write_parquet`` wrote it or with the needed columns by another hand.
 
     time_unit: of arrival_ns, see ``traces.times``; None: ns, or dates. name: instead of the one written.
-    columns: our columns and the file's, as of a CSV file; other names than ours are read as of such a file.
     limit: only the first rows; the whole file is still judged.
     Raises TraceError naming the file, the column or metadata key and the remedy for other columns, other
     types, nulls (but in session), values a workload cannot have, and damage of any kind.
@@ -169,29 +166,25 @@ def read_parquet(
     check_limit(limit)
     file = Path(path)
     origin = Origin.of(file)
-    if (found := _foreign(file, columns)) is not None:
-        from traces.importers.parquet_table import read_foreign  # it takes columns apart with this module
-
-        return read_foreign(origin, found, name=name, limit=limit, time_unit=time_unit)
     table = _table(file)
     about = _about(table.schema.metadata or {}, file)
     size, common = about.pop("prefix_block_tokens", None), about.pop("prefix_common_tokens", None)
-    found_columns: dict[str, Any] = {}
+    columns: dict[str, Any] = {}
     with damage_of(file):
         for column in table.column_names:
             if column != ARRIVAL:
-                found_columns[column] = _column(table[column], column, size, common, file)
+                columns[column] = _column(table[column], column, size, common, file)
         refuse_nulls(table[ARRIVAL], ARRIVAL, file)
-        found_columns[ARRIVAL], labels = read_arrivals(table[ARRIVAL], time_unit, ARRIVAL, file)
-    order, unsorted = in_order(found_columns[ARRIVAL])
+        columns[ARRIVAL], labels = read_arrivals(table[ARRIVAL], time_unit, ARRIVAL, file)
+    order, unsorted = in_order(columns[ARRIVAL])
     if unsorted:
-        found_columns = {column: taken(values, order) for column, values in found_columns.items()}
+        columns = {column: taken(values, order) for column, values in columns.items()}
     about["labels"] = (*about.get("labels", ()), *labels, *unsorted)
     given = {"name": origin.name, "source": origin.source, "rows_read": table.num_rows} | about
     if name:
         given["name"] = name
     try:
-        workload = Workload(**found_columns, **given)
+        workload = Workload(**columns, **given)
     except TraceError as error:
         raise TraceError(f"{file}, {error}") from error
     return workload if limit is None else workload.limited(limit)
@@ -324,6 +317,7 @@ def _column(values: Any, column: str, size: int | None, common: int | None, file
 
 
 def refuse_nulls(values: Any, column: str, file: Path) -> None:
+    """TraceError at the first row of a column that has no value."""
     if values.null_count:
         row = values.is_null().index(True).as_py()
         raise TraceError(f"{file}, column {column}: row {row} (the first is 0) is null: write its value")
@@ -339,6 +333,7 @@ def _int64(values: Any, column: str, file: Path) -> NDArray[np.int64]:
 
 
 def names_of(values: Any, column: str, file: Path) -> Names:
+    """The column of names; rows of all but model may lack one. Raises TraceError."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -373,6 +368,7 @@ def _check_words(values: Any, column: str, file: Path) -> None:
 
 
 def prefix_blocks(values: Any, size: int | None, file: Path) -> PrefixBlocks:
+    """The column of lists of block ids, ``size`` tokens each. Raises TraceError."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -403,18 +399,6 @@ def _ids(ids: Any, file: Path) -> NDArray[np.int64]:
     if pa.types.is_uint64(ids.type):
         return opaque(numbers_of(ids))
     return _int64(ids, PREFIX, file)
-
-
-def _foreign(file: Path, columns: str | None) -> Columns | None:
-    """The file's columns if it has the needed ones under other names than ours, or the user maps some."""
-    import pyarrow.parquet as pq
-
-    with damage_of(file):
-        names = pq.read_schema(file).names
-    if columns is None and all(needed in names for needed in NEEDED):
-        return None
-    found = columns_of(names, columns, file)
-    return found if columns is not None or found.foreign or found.arrival not in (None, ARRIVAL) else None
 
 
 def _about(metadata: dict[bytes, bytes], file: Path) -> dict[str, Any]:

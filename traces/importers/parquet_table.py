@@ -7,27 +7,64 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traces.arrow import numbers_of
-from traces.column_names import OUTPUT, PREFIX, PROMPT, Columns, needs
+from traces.column_names import OUTPUT, PREFIX, PROMPT, Columns, columns_of, needs
 from traces.columns import ABSENT
 from traces.errors import TraceError
 from traces.importers.parquet import (
+    ARRIVAL,
     NAMES,
+    NEEDED,
     check_size,
     damage_of,
     kind_of,
     names_of,
     prefix_blocks,
     read_arrivals,
+    read_parquet,
     refuse_nulls,
 )
 from traces.importers.plain_csv import DROPPED_ZERO_PROMPT, SOME_MODELS
-from traces.importers.requests import DROPPED_ZERO_OUTPUT, Sieve, first_rows, workload_of
+from traces.importers.requests import DROPPED_ZERO_OUTPUT, Sieve, check_limit, first_rows, workload_of
 from traces.reading import Origin
 from traces.times import OPEN, Clock
 from traces.workload import MAX_TOKENS, Workload
 
 
-def read_foreign(
+def read_parquet_table(
+    path: str | Path,
+    *,
+    name: str | None = None,
+    limit: int | None = None,
+    time_unit: str | None = None,
+    columns: str | None = None,
+) -> Workload:
+    """The workload of a file that we or another program wrote; see ``read_parquet`` for ours.
+
+    columns: our columns and the file's, as of a CSV file; other names than ours are read as of such a file.
+    Raises TraceError.
+    """
+    check_limit(limit)
+    file = Path(path)
+    origin = Origin.of(file)
+    found = _foreign(file, columns)
+    if found is None:
+        return read_parquet(file, name=name, limit=limit, time_unit=time_unit)
+    return _read_foreign(origin, found, name=name, limit=limit, time_unit=time_unit)
+
+
+def _foreign(file: Path, columns: str | None) -> Columns | None:
+    """The file's columns if it has the needed ones under other names than ours, or the user maps some."""
+    import pyarrow.parquet as pq
+
+    with damage_of(file):
+        names = pq.read_schema(file).names
+    if columns is None and all(needed in names for needed in NEEDED):
+        return None
+    found = columns_of(names, columns, file)
+    return found if columns is not None or found.foreign or found.arrival not in (None, ARRIVAL) else None
+
+
+def _read_foreign(
     origin: Origin, found: Columns, *, name: str | None, limit: int | None, time_unit: str | None
 ) -> Workload:
     """The requests of one file; rows with 0 tokens are left out and counted, as of a CSV file.
