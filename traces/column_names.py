@@ -42,7 +42,8 @@ _COMMON: Final = MappingProxyType({
         "prompttokens inputtokens contexttokens requesttokens prefilltokens numprompttokens numinputtokens"
         " numprefilltokens numcontexttokens nprompttokens ninputtokens promptlength inputlength promptlen"
         " inputlen promptsize inputsize inputtoks prompttoks tokensin tokensprompt prompttokencount"
-        " inputtokencount inputsequencelength isl genaiusageinputtokens genaiusageprompttokens"
+        " inputtokencount numberinputtokens inputsequencelength isl genaiusageinputtokens"
+        " genaiusageprompttokens"
         " usageprompttokens usageinputtokens metricsinputsequencelengthvalue"
     ),
     OUTPUT: (
@@ -51,7 +52,8 @@ _COMMON: Final = MappingProxyType({
         " ncompletiontokens noutputtokens ngeneratedtokens outputlength completionlength responselength"
         " generationlength outputlen completionlen responselen generationlen tokensize outputsize"
         " outputtoks tokensout tokenscompletion tokensgenerated outputtokencount completiontokencount"
-        " candidatestokencount outputsequencelength osl genaiusageoutputtokens genaiusagecompletiontokens"
+        " candidatestokencount numberoutputtokens outputsequencelength osl genaiusageoutputtokens"
+        " genaiusagecompletiontokens"
         " usagecompletiontokens usageoutputtokens metricsoutputsequencelengthvalue"
     ),
     "model": "model modelname modelid",
@@ -91,7 +93,7 @@ class Columns:
     @property
     def arrival(self) -> str | None:
         """Our name of the column of arrivals."""
-        return next((ours for ours in (ARRIVAL, *ARRIVALS) if ours in self.theirs), None)
+        return _arrival(self.theirs)
 
     @property
     def foreign(self) -> bool:
@@ -127,34 +129,14 @@ def columns_of(header: Collection[str], given: str | None, file: Path) -> Column
     """
     mapped = _mapping(given, header, file)
     theirs = dict(mapped)
-    used = set(mapped.values())
     for name in header:
-        if name not in used and name not in theirs and (name in OURS or PREFIX.fullmatch(name)):
+        if name not in mapped.values() and name not in theirs and (name in OURS or PREFIX.fullmatch(name)):
             theirs[name] = name
-            used.add(name)
-    common, unit = set(), None
-    candidates: dict[str, list[str]] = {}
-    for name in header:
-        ours, _ = _common(name)
-        if ours is not None and name not in used:
-            candidates.setdefault(ours, []).append(name)
-    has_arrival = any(ours in theirs for ours in (ARRIVAL, *ARRIVALS))
-    for ours, found in candidates.items():
-        least = min(name.count(".") for name in found)
-        names = [name for name in found if name.count(".") == least]
-        if ours in theirs or (ours == ARRIVAL and has_arrival):
-            continue
-        if len(names) > 1 and ours in NEEDED:
-            raise TraceError(
-                f"{file}: {' and '.join(map(repr, names))} may both be {ours}: say which with"
-                f" {KEY}=[{ours}:{names[0]}] or the other"
-            )
-        if len(names) > 1:
-            continue
-        theirs[ours] = names[0]
-        common.add(ours)
     objects = {name.rpartition(".")[0] for name in header if "." in name}
-    arrival = next((ours for ours in (ARRIVAL, *ARRIVALS) if ours in theirs), None)
+    common = _by_common_names([name for name in header if name not in objects], theirs, file)
+    theirs.update(common)
+    arrival = _arrival(theirs)
+    unit = None
     if arrival is not None:
         unit = ARRIVALS.get(arrival) or _common(theirs[arrival])[1] or _unit(theirs[arrival])
     return Columns(
@@ -166,21 +148,55 @@ def columns_of(header: Collection[str], given: str | None, file: Path) -> Column
     )
 
 
+def _by_common_names(header: Collection[str], theirs: Mapping[str, str], file: Path) -> dict[str, str]:
+    """Our columns that are not in ``theirs`` yet and that one column of the file has a common name for.
+
+    Names inside objects count only where there is none outside. Raises TraceError where two needed ones do.
+    """
+    candidates: dict[str, list[str]] = {}
+    for name in header:
+        ours, _ = _common(name)
+        there = _arrival(theirs) is not None if ours == ARRIVAL else ours in theirs
+        if ours is not None and not there and name not in theirs.values():
+            candidates.setdefault(ours, []).append(name)
+    found = {}
+    for ours, names in candidates.items():
+        least = min(name.count(".") for name in names)
+        outermost = [name for name in names if name.count(".") == least]
+        if len(outermost) == 1:
+            found[ours] = outermost[0]
+        elif ours in NEEDED:
+            raise TraceError(
+                f"{file}: {' and '.join(map(_shown, outermost))} may both be {ours}: say which with"
+                f" {KEY}=[{ours}:{outermost[0]}] or the other"
+            )
+    return found
+
+
+def _arrival(theirs: Mapping[str, str]) -> str | None:
+    """Our name of the column of arrivals; None without one."""
+    return next((ours for ours in (ARRIVAL, *ARRIVALS) if ours in theirs), None)
+
+
 def listed(header: Iterable[str]) -> str:
     """A whole header as a sentence shows it, each name at most 40 printable characters."""
     return ", ".join(_shown(name) for name in header)
 
 
-def needs(columns: Columns, header: Collection[str], file: Path, *, arrival: bool = True) -> None:
-    """TraceError that names the needed columns a file lacks, the whole header, and how to name them."""
+def needs(columns: Columns, header: Collection[str], file: Path, *, drawn: bool | None = None) -> None:
+    """TraceError that names the needed columns a file lacks, the whole header, and how to name them.
+
+    drawn: whether arrivals are drawn; None: they cannot be.
+    """
     lacks = [ours for ours in (PROMPT, OUTPUT) if ours not in columns.theirs]
-    if arrival and columns.arrival is None:
+    if not drawn and columns.arrival is None:
         lacks.insert(0, ARRIVAL)
     if lacks:
         pairs = ",".join(f"{ours}:COLUMN" for ours in lacks)
+        rate = ", or trace.rate_per_s= to draw arrivals" if drawn is not None and lacks == [ARRIVAL] else ""
         raise TraceError(
             f"{file} has no column for {' and '.join(lacks)} (its columns are {listed(header)}): write"
-            f" {KEY}=[{pairs}] with the names of the file"
+            f" {KEY}=[{pairs}] with the names of the file{rate}"
         )
 
 

@@ -27,7 +27,8 @@ class Format:
 
     shape: csv, jsonl (an object per line), json (an array), document (one object) or parquet, or several with
     ``|`` between. marks: column names or keys of which one whole set tells the format; after ``MARK`` a
-    column of ours that is there under a common name.
+    column of ours that is there under a common name. columns: a pattern of all columns that its reader takes;
+    a file with others is none of this format; None: any.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Format:
     marks: tuple[frozenset[str], ...]
     reader: str
     writer: str | None = None
+    columns: str | None = None
 
     @property
     def options(self) -> dict[str, inspect.Parameter]:
@@ -82,13 +84,15 @@ _ALL: Final = (
         shape="csv",
         marks=_marks("TIMESTAMP|ContextTokens|GeneratedTokens"),
         reader="azure:read_azure",
+        columns="TIMESTAMP|ContextTokens|GeneratedTokens|NumImages",
     ),
     Format(
         name="burstgpt",
         what="BurstGPT releases 1 to 3: failures, sessions, elapsed times",
         shape="csv",
-        marks=_marks("Timestamp|Model|Request tokens|Response tokens"),
+        marks=_marks("Timestamp|Model|Request tokens|Response tokens|Total tokens|Log Type"),
         reader="burstgpt:read_burstgpt",
+        columns="Timestamp|Model|(Request|Response|Total) tokens|Log Type|Session ID|Elapsed time",
     ),
     Format(
         name="azure_functions_2019",
@@ -110,6 +114,7 @@ _ALL: Final = (
         shape="csv",
         marks=_marks("arrival_time_ns|input_toks|output_toks"),
         reader="llmservingsim:read_llmservingsim",
+        columns="arrival_time_ns|input_toks|output_toks",
     ),
     Format(
         name="servegen_csv",
@@ -117,6 +122,7 @@ _ALL: Final = (
         shape="csv",
         marks=_marks("request_id|timestamp|input_tokens|output_tokens"),
         reader="servegen:read_servegen_csv",
+        columns="request_id|timestamp|.*_tokens",
     ),
     Format(
         name="csv",
@@ -208,7 +214,7 @@ _ALL: Final = (
         shape="jsonl|json",
         marks=(
             *_marks("=arrival!|=prompt_tokens|=output_tokens", "=arrival|=prompt_tokens!|=output_tokens"),
-            *_marks("=arrival|=prompt_tokens|=output_tokens!"),
+            *_marks("=arrival|=prompt_tokens|=output_tokens!", "=prompt_tokens!|=output_tokens!"),
             *(frozenset({PROMPT, OUTPUT, arrival}) for arrival in ARRIVALS),
         ),
         reader="json_table:read_json_table",
@@ -250,7 +256,8 @@ def format_of(path: str | Path, columns: str | None = None) -> Format:
         return FORMATS[shape if shape in ("csv", "parquet") else "jsonl"]
     fields = frozenset(names) | known_columns(names)
     for format in _ALL:
-        if shape in format.shape.split("|") and any(marks <= fields for marks in format.marks):
+        told = shape in format.shape.split("|") and any(marks <= fields for marks in format.marks)
+        if told and (format.columns is None or all(re.fullmatch(format.columns, name) for name in names)):
             return format
     raise _unknown(shape, names, fields, file)
 
@@ -264,19 +271,19 @@ def _unknown(shape: str, names: tuple[str, ...], fields: frozenset[str], file: P
     what = f"{file} is not in a known format (its {kind})"
     if shape == "csv" and len(names) == 1 and (mark := next((m for m in ";\t|" if m in names[0]), None)):
         return TraceError(f"{what}: separate its columns by commas, not by {mark!r}")
+    table = FORMATS["csv" if shape == "csv" else "jsonl"]
     fits = [
-        (len(marks & fields) / len(marks), -len(marks), -at, format, marks)
+        (len(marks & fields) / len(marks), format is table, -at, format, marks)
         for at, format in enumerate(_ALL)
         if shape in format.shape.split("|")
         for marks in format.marks
     ]
     _, _, _, closest, marks = max(fits, key=lambda fit: fit[:3])
     missing = [ours for ours in NEEDED if MARK + ours not in fields]
-    table = FORMATS["csv" if shape == "csv" else "jsonl"]
     lacks = missing if closest is table else sorted(marks - fields)
     pairs = ",".join(f"{ours}:THEIRS" for ours in missing or [ARRIVAL])
     return TraceError(
-        f"{what}; the closest format, {closest.name}, also needs {' and '.join(lacks)}: write"
+        f"{what}; the closest format, {closest.name}, also needs {', '.join(lacks)}: write"
         f" trace.columns=[{pairs}] with names of the file" + ("" if closest is table else ", or add that")
     )
 

@@ -113,6 +113,24 @@ TABLES = {
             {"t": 2.0, "type": "n", "in": 300, "out": 20, "hash_ids": [0, 1, 2, 3]}]}),
         (),
     ),
+    "AIPerf's records": (
+        lines(*({"metadata": {"request_start_ns": (EPOCH_S + at) * 10**9, "conversation_id": "c"},
+                 "metrics": {"input_sequence_length": {"value": prompt, "unit": "tokens"},
+                             "output_sequence_length": {"value": output, "unit": "tokens"},
+                             "output_token_count": {"value": 1, "unit": "tokens"}}}
+                for at, prompt, output in PAIR)),
+        ("times in ns, counted",),
+    ),
+    "inference-perf": (
+        json.dumps([{"start_time": at + 0.0, "end_time": 9.5, "request": "",
+                     "info": {"input_tokens": prompt, "output_tokens": output, "output_token_times": [1.5]}}
+                    for at, prompt, output in PAIR]),
+        ("times in",),
+    ),
+    "a database's dates": (
+        table("created_at,isl,osl", "2026-01-01 02:00:00.5+02", "2026-01-01 00:00:02.5+0000"),
+        ("times as dates",),
+    ),
     "vllm bench serve": (
         json.dumps({"date": "d", "request_rate": "inf", "input_lens": [700, 300], "output_lens": [40, 20],
                     "start_times": [5.25, 7.25], "ttfts": [0.1, 0.1], "errors": ["", ""]}),
@@ -271,7 +289,7 @@ LOG = "ts,prompt_tokens,completion_tokens\n"
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("when,in,out\n0,1,2\n", "header is 'when', 'in', 'out'.*csv, also needs arrival and prompt_tokens"),
+        ("when,in,out\n0,1,2\n", "header is 'when', 'in', 'out'.*csv, also needs arrival, prompt_tokens"),
         ("when,prompt_tokens,out\n0,1,2\n", r"trace.columns=\[arrival:THEIRS,output_tokens:THEIRS\]"),
         ("ts;prompt_tokens;output_tokens\n", "separate its columns by commas, not by ';'"),
         (lines({"timestamp": 0, "osl": 3}), "keys are 'timestamp', 'osl'.*jsonl, also needs prompt_tokens"),
@@ -332,3 +350,20 @@ def test_every_known_table_is_told(tmp_path: Path) -> None:
         tool: "csv" if not text.startswith(("{", "[")) else "jsonl" for tool, (text, _) in TABLES.items()
     }
     assert found == plain | special
+
+
+@pytest.mark.parametrize(
+    ("header", "row"),
+    [
+        ("TIMESTAMP,ContextTokens,GeneratedTokens", "2026-01-01 00:00:00,7,5"),
+        ("Timestamp,Model,Request tokens,Response tokens", "5,m,7,5"),
+        ("request_id,timestamp,input_tokens,output_tokens", "0,0.5,7,5"),
+        ("arrival_time_ns,input_toks,output_toks", "5,7,5"),
+    ],
+)
+def test_a_published_format_with_a_column_more_is_a_table(tmp_path: Path, header: str, row: str) -> None:
+    path = written(tmp_path, f"{header},latency\n{row},1\n")
+    assert format_of(path).name == "csv"
+    workload = load("file", path=path)
+    assert (workload.prompt_tokens.tolist(), workload.output_tokens.tolist()) == ([7], [5])
+    assert any("columns not read: " in label and "'latency'" in label for label in workload.labels)

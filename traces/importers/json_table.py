@@ -100,7 +100,7 @@ def read_json_table(
     first = [row for _, row in islice(flat_rows(file), _HEADER_ROWS)]
     header = tuple(dict.fromkeys(key for row in first for key in row))
     found = columns_of(header, columns, file)
-    needs(found, header, file, arrival=rate_per_s is None)
+    needs(found, header, file, drawn=rate_per_s is not None)
     blocks, unread = _blocks(found, first, block_tokens)
     table = JsonTable(
         rows=lambda: flat_rows(file),

@@ -203,7 +203,7 @@ def _check_header(found: Columns, header: tuple[str, ...], drawn: bool, file: Pa
         raise TraceError(
             f"{file} has arrivals of its own ({found.theirs[arrivals[0]]}): leave out trace.rate_per_s"
         )
-    needs(found, header, file, arrival=not drawn)
+    needs(found, header, file, drawn=drawn)
 
 
 def _table_of(file: Path, found: Columns, time_unit: str | None) -> tuple[Table, ParsedTimes | None]:
