@@ -22,6 +22,7 @@ HEADER = ("arrival_s", "prompt_tokens", "output_tokens", "model", "session")
 THEIRS = ("when", "n in", "n.out", "deployment", "user")
 MAPPING = f"[{','.join(map(':'.join, zip(HEADER, THEIRS, strict=True)))}]"
 ROWS = [(0.5, 700, 40, "a", "x"), (2.25, 300, 20, "b", "y"), (2.5, 90, 1, "a", "x")]
+FLOATS = [(0.5, 700.0, 40.0), (1.5, 3.0, 5.0)]
 KINDS = ("csv", "jsonl", "array", "parquet")
 
 
@@ -140,6 +141,14 @@ def test_zero_lengths_are_left_out_and_counted(tmp_path: Path, kind: str) -> Non
     workload = load("file", path=made(tmp_path, kind, ("ts", "isl", "osl"), rows))
     assert workload.prompt_tokens.tolist() == [700, 5] and workload.rows_read == 4
     assert workload.dropped == {"zero prompt tokens": 1, "zero output tokens": 1}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_whole_lengths_may_be_written_as_floats(tmp_path: Path, kind: str) -> None:
+    workload = load("file", path=made(tmp_path, kind, ("ts", "isl", "osl"), FLOATS))
+    assert (workload.prompt_tokens.tolist(), workload.output_tokens.tolist()) == ([700, 3], [40, 5])
+    half = made(tmp_path, kind, ("ts", "isl", "osl"), [(0.5, 700.5, 40.0)])
+    refuses(TraceError, "isl.*(fraction|whole)", load, "file", path=half)
 
 
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])

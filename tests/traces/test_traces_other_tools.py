@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.worlds.refusals import refuses
 from traces.description import describe
@@ -249,6 +251,10 @@ def test_wekas_subagents_and_local_ids(tmp_path: Path) -> None:
     assert workload.labels[0] == "2 conversations begin together, each at its own time 0"
     shared = [{**one, "hash_id_scope": "global"} for one in (talk, {**talk, "id": "d"})]
     assert shared_tokens(read(tmp_path, lines(*shared))).tolist() == [0, 128, 128, 128, 128, 128]
+    deep: dict[str, Any] = {**agent, "requests": []}
+    for _ in range(40):
+        deep = {**agent, "requests": [deep]}
+    refuses(TraceError, "nested over 16 deep", read, tmp_path, lines({**talk, "requests": [deep]}))
     pretty = json.dumps(talk, indent=1)
     assert len(read(tmp_path, pretty)) == 3
 
@@ -367,3 +373,36 @@ def test_a_published_format_with_a_column_more_is_a_table(tmp_path: Path, header
     workload = load("file", path=path)
     assert (workload.prompt_tokens.tolist(), workload.output_tokens.tolist()) == ([7], [5])
     assert any("columns not read: " in label and "'latency'" in label for label in workload.labels)
+
+
+PIECES = [b"", b"null", b"-1", b"NaN", b"[]", b"{}", b'"', b",", b"\n", b"1e999", b"9" * 25, b"0.5", b"\xff"]
+OPTIONS: list[dict[str, Any]] = [
+    {}, {"rate_per_s": 2.0}, {"time_unit": "ms"}, {"time_unit": "iso"}, {"columns": "[arrival:ts]"},
+    {"limit": 1},
+]  # fmt: skip
+
+
+@given(
+    tool=st.sampled_from(sorted(TABLES)),
+    edits=st.lists(st.tuples(st.integers(0, 2000), st.integers(0, 5), st.sampled_from(PIECES)), max_size=3),
+    options=st.sampled_from(OPTIONS),
+)
+@settings(max_examples=100)
+def test_damage_is_refused_in_one_sentence_or_read(
+    tmp_path_factory: pytest.TempPathFactory,
+    tool: str,
+    edits: list[tuple[int, int, bytes]],
+    options: dict[str, Any],
+) -> None:
+    data = TABLES[tool][0].encode()
+    for place, cut, piece in edits:
+        at = place % (len(data) + 1)
+        data = data[:at] + piece + data[at + cut :]
+    path = tmp_path_factory.mktemp("t") / "trace"
+    path.write_bytes(data)
+    try:
+        workload = load("file", path=path, **options)
+    except TraceError as error:
+        assert "\n" not in str(error)
+        return
+    assert (workload.arrival_ns[1:] >= workload.arrival_ns[:-1]).all() and workload.prompt_tokens.min() > 0

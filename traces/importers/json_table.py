@@ -3,6 +3,7 @@
 from array import array
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from decimal import Decimal
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
@@ -183,8 +184,8 @@ def _blocks(
 
 def _add(values: _Values, row: dict[str, Any], table: JsonTable, spot: Spot) -> None:
     theirs = table.columns.theirs
-    values.prompt.append(whole(row, theirs[PROMPT], spot))
-    values.output.append(whole(row, theirs[OUTPUT], spot))
+    values.prompt.append(_length(row, theirs[PROMPT], spot))
+    values.output.append(_length(row, theirs[OUTPUT], spot))
     for ours in ("model", "session"):
         if ours in theirs:
             values.words.setdefault(ours, []).append(word(row, theirs[ours], spot))
@@ -197,6 +198,14 @@ def _add(values: _Values, row: dict[str, Any], table: JsonTable, spot: Spot) -> 
         key, size = table.blocks
         values.ids.append(ids_of(row, key, spot))
         check_count(values.ids[-1], values.prompt[-1], size, partial=table.partial, spot=spot, key=key)
+
+
+def _length(row: dict[str, Any], key: str, spot: Spot) -> int:
+    """Tokens; 374.0 is 374, as programs write numbers of a column with gaps."""
+    value = row.get(key)
+    if isinstance(value, Decimal) and 0 <= value <= MAX_TOKENS and value == value.to_integral_value():
+        return int(value)
+    return whole(row, key, spot)
 
 
 def _columns(values: _Values, table: JsonTable, file: Path) -> tuple[dict[str, Any], tuple[str, ...]]:

@@ -6,6 +6,7 @@ with requests of their own, hash_id_scope local or global); OpenAI's Batch API (
 """
 
 from collections.abc import Iterator
+from decimal import Decimal
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final
@@ -27,6 +28,8 @@ AIBRIX: Final = '{"timestamp": 0, "requests": [{"prompt_length": 700, "output_le
 WEKA: Final = '{"id": "a", "block_size": 64, "requests": [{"t": 0.5, "in": 700, "out": 50, "hash_ids": [0]}]}'
 BATCH: Final = '{"custom_id": "a", "body": {"messages": [{"content": "Hi"}], "max_tokens": 50}}'
 CAPS: Final = ("max_tokens", "max_completion_tokens", "max_output_tokens")
+_NUMBERS: Final = (int, Decimal)
+_MOST_DEPTH: Final = 16
 TOGETHER: Final = "conversations begin together, each at its own time 0"
 
 
@@ -106,7 +109,7 @@ def _weka_rows(file: Path) -> Iterator[tuple[Spot, dict[str, Any]]]:
     local: dict[tuple[int, int], int] = {}
     for number, (spot, talk) in enumerate(_talks(file), start=1):
         session = str(talk.get("id") or f"conversation {number}")
-        for turn in _turns(talk, 0, spot):
+        for turn in _turns(talk, None, spot):
             row = {**turn, "session": session}
             if talk.get("hash_id_scope") == "local" and isinstance(row.get("hash_ids"), list):
                 ids = row["hash_ids"]
@@ -116,15 +119,18 @@ def _weka_rows(file: Path) -> Iterator[tuple[Spot, dict[str, Any]]]:
             yield spot, row
 
 
-def _turns(talk: dict[str, Any], start: Any, spot: Spot) -> Iterator[dict[str, Any]]:
+def _turns(talk: dict[str, Any], start: Any, spot: Spot, depth: int = 0) -> Iterator[dict[str, Any]]:
+    """The turns of a conversation and of its subagents. start: when it begins, if it is a subagent's."""
+    if depth > _MOST_DEPTH:
+        raise spot.error(f"subagents are nested over {_MOST_DEPTH} deep", "leave the deeper out", "requests")
     for turn in _objects(talk, "requests", WEKA, spot):
-        inner, at = turn.get("requests"), turn.get("t")
-        if inner is None:
-            yield turn
-            continue
-        for each in _turns(turn, at, spot):
-            early = not isinstance(each.get("t"), str | None) and at is not None and each["t"] < at
-            yield {**each, "t": each["t"] + at} if early else each
+        at = turn.get("t")
+        if depth and type(at) in _NUMBERS and type(start) in _NUMBERS and at < start:
+            at = at + start
+        if "requests" in turn:
+            yield from _turns(turn, at, spot, depth + 1)
+        else:
+            yield {**turn, "t": at}
 
 
 def read_openai_batch(

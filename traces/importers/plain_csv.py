@@ -208,8 +208,8 @@ def _check_header(found: Columns, header: tuple[str, ...], drawn: bool, file: Pa
 
 def _table_of(file: Path, found: Columns, time_unit: str | None) -> tuple[Table, ParsedTimes | None]:
     """The columns by the file's names, and the times, which are taken out of them."""
-    least = 0 if found.foreign else 1
-    kinds: dict[str, Kind] = {PROMPT: Whole(least), OUTPUT: Whole(least)} | OPTIONAL
+    length = Whole(0, pointed=True) if found.foreign else Whole(1)
+    kinds: dict[str, Kind] = {PROMPT: length, OUTPUT: length} | OPTIONAL
     if found.foreign:
         kinds["model"] = Word(blank=True)
     fields = [
