@@ -189,7 +189,7 @@ _ALL: Final = (
         name="vllm_result",
         what="result of vllm bench serve --save-result --save-detailed",
         shape="jsonl|document",
-        marks=_marks("input_lens|output_lens"),
+        marks=_marks("input_lens|output_lens", "total_input_tokens|request_throughput"),
         reader="results:read_vllm_result",
     ),
     Format(

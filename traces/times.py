@@ -90,12 +90,14 @@ def read_in_unit(
     read: Callable[[str], tuple[Found, Ints]],
     *,
     from_first: bool = False,
+    place: str = "the file",
 ) -> tuple[Found, ParsedTimes]:
     """What ``read`` finds in the unit that is ``given`` or by the rules of this module, and its times.
 
     first: the file's first time as it is written (text or number; None: unknown). read: the file in a unit:
     (anything, times in ns as written); it is called again if the times show another unit.
-    from_first: whether the format's times always count from the first one.
+    from_first: whether the format's times always count from the first one. place: the file and column, for
+    the sentence that refuses times whose unit cannot be told.
     """
     unit_used = checked_unit(given) or _told_by(first, clock)
     unit = unit_used or clock.unit
@@ -104,7 +106,7 @@ def read_in_unit(
     if given is None and unit_used in DIGITS and unit_used != clock.unit:
         why = f"the first time, in {unit_used} since 1970, is of the years 2001 to 2103"
     elif unit_used is None and clock.open:
-        unit, why = _told_by_rate(times_ns)
+        unit, why = _told_by_rate(times_ns, place)
         if unit != clock.unit:
             read_times, times_ns = read(unit)
     elif unit_used is None and clock.other is not None and (why := _shows_other(times_ns, unit)):
@@ -151,7 +153,7 @@ def _shows_other(times_ns: Ints, unit: str) -> str:
     return f"{evidence}, and as {unit} {rate} requests would arrive per second"
 
 
-def _told_by_rate(times_ns: Ints) -> tuple[str, str]:
+def _told_by_rate(times_ns: Ints, place: str) -> tuple[str, str]:
     """Rule 4: (unit, why) of times that were read as s; TraceError where the unit cannot be told."""
     rate_per_s, low, most = _rate_per_s(times_ns), *PLAUSIBLE_PER_S
     if rate_per_s is None:
@@ -167,7 +169,8 @@ def _told_by_rate(times_ns: Ints) -> tuple[str, str]:
             return units[0], f"as that, {rates[units[0]]:.3g} requests arrive per second"
     shown = " or ".join(units) or "s, ms, us or ns"
     raise TraceError(
-        f"the times may be in {shown} (as s, {rate_per_s:.3g} requests would arrive per second): write {KEY}="
+        f"{place}: the times may be in {shown}"
+        f" (as s, {rate_per_s:.3g} requests would arrive per second): write {KEY}="
         f"{(units or ['s'])[0]}, or the unit that is right"
     )
 

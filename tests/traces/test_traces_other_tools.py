@@ -266,9 +266,11 @@ def test_a_vllm_result_without_start_times_is_drawn_at_its_rate(tmp_path: Path) 
     assert read(tmp_path, json.dumps(result), rate_per_s=8.0).labels[-1].endswith("drawn at 8/s")
     result["request_rate"] = "inf"
     refuses(TraceError, "has no arrivals: write trace.rate_per_s=", read, tmp_path, json.dumps(result))
+    summary = {"duration": 5, "total_input_tokens": 7, "request_throughput": 2.5}
+    refuses(TraceError, "input_lens is missing: .*--save-detailed", read, tmp_path, json.dumps(summary))
     result["output_lens"] = [5]
     refuses(TraceError, "input_lens 50, output_lens 1", read, tmp_path, json.dumps(result), rate_per_s=1.0)
-    refuses(TraceError, "input_lens is null and not|input_lens is missing", read, tmp_path,
+    refuses(TraceError, "input_lens is missing: .*--save-detailed", read, tmp_path,
             json.dumps({"input_lens": None, "output_lens": []}))  # fmt: skip
 
 
@@ -324,7 +326,10 @@ def test_a_refusal_names_what_is_missing(tmp_path: Path, text: str, sentence: st
         (("0", "1500000", "3000000"), ([0, 1.5, 3], "times in us")),
         (("0", "1500000000", "3000000000"), ([0, 1.5, 3], "times in ns")),
         (("0", "0", "0"), ([0, 0, 0], "times in s (all are the same)")),
-        (("0", "20", "40"), "may be in s or ms .*write trace.time_unit=s, or the unit that is right"),
+        (
+            ("0", "20", "40"),
+            "trace, (column|key) ts: the times may be in s or ms .*write trace.time_unit=s, or",
+        ),
         (("0.5", "200", "400.5"), "may be in s or ms"),
     ],
 )

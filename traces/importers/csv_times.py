@@ -27,4 +27,5 @@ def read_times(
         return table, times_ns
 
     first = first_cells(path).get(column) if time_unit is None else None
-    return read_in_unit(clock, time_unit, first, in_unit, from_first=from_first)
+    place = f"{path}, column {column}"
+    return read_in_unit(clock, time_unit, first, in_unit, from_first=from_first, place=place)

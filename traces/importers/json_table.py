@@ -137,7 +137,7 @@ def workload_of_table(
         return values, int64(values.times)
 
     first = None if arrival is None else next((row.get(arrival) for _, row in table.rows()), None)
-    values, times = read_in_unit(table.clock, time_unit, first, read)
+    values, times = read_in_unit(table.clock, time_unit, first, read, place=f"{file}, key {arrival}")
     labels = (*table.labels, *(() if arrival is None else times.labels))
     made, more = _columns(values, table, file)
     rows, limited = first_rows(len(values.prompt), limit)

@@ -48,13 +48,15 @@ def read_arrivals(
     values: Any, time_unit: str | None, column: str, file: Path, clock: Clock = NS
 ) -> tuple[Ints, tuple[str, ...]]:
     """The arrivals of a column without nulls in ns, and the labels about their unit. Raises TraceError."""
+    place = f"{file}, column {column}"
     if not len(values):
         return np.zeros(0, dtype=np.int64), ()  # refused as a workload without requests
     _, times = read_in_unit(
         clock,
         time_unit,
         _first(values),
-        lambda unit: (None, _arrivals_ns(values, unit, f"{file}, column {column}")),
+        lambda unit: (None, _arrivals_ns(values, unit, place)),
+        place=place,
     )
     return times.arrival_ns, times.labels
 

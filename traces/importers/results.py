@@ -19,6 +19,9 @@ from traces.importers.whole_document import document_of
 from traces.times import Clock
 from traces.workload import Workload
 
+DETAILS: Final = (
+    "with all requests (vllm bench serve --save-result --save-detailed, SGLang's --output-details)"
+)
 STARTS: Final = "start_times"
 _TIMES: Final = ("request_start_time", "start_time")
 
@@ -114,5 +117,5 @@ def _list(found: dict[str, Any], key: str, file: Path) -> list[Any]:
     value = found.get(key)
     if not isinstance(value, list):
         problem = "is missing" if value is None else f"is {shown(value)} and not a list"
-        raise TraceError(f"{file}: {key} {problem}: write the result again, with all details")
+        raise TraceError(f"{file}: {key} {problem}: write the result again, {DETAILS}")
     return value
