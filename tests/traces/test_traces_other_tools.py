@@ -185,6 +185,11 @@ def test_block_ids_are_opaque_up_to_64_bits(tmp_path: Path) -> None:
     workload = read(tmp_path, blocks([0, 10, 20], [[7, 9], [7, 2**63 + 3], [large]]))
     assert shared_tokens(workload).tolist() == [0, 512, 0]
     assert len(set(workload.prefix[1])) == 2  # type: ignore[index]
+    table = f"ts,isl,osl,prefix_512\n0.5,1024,3,7 {large}\n1.5,1024,3,7 9\n2.5,1024,3,7 {large}\n"
+    assert shared_tokens(read(tmp_path, table)).tolist() == [0, 512, 1024]
+    refuses(
+        TraceError, f"is more than {large}", read, tmp_path, table.replace(f"7 {large}", f"7 {large + 1}")
+    )
     same = read(tmp_path, blocks([0, 10], [[large, 5], [large, 6]]))
     assert shared_tokens(same).tolist() == [0, 512]
     refuses(TraceError, f"write whole numbers from 0 to {large}", read, tmp_path, blocks([0], [[large + 1]]))

@@ -3,16 +3,13 @@
 from array import array
 from collections.abc import MutableSequence, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from traces.columns import PrefixBlocks
+from traces.columns import MOST_ID, PrefixBlocks, opaque_ids
 from traces.importers.json_lines import Spot, all_or_none, shown
-from traces.workload import INT64_MAX
 
-MOST: Final = 2**64 - 1
 Ids = MutableSequence[int]
 
 
@@ -24,8 +21,10 @@ def ids_of(row: dict[str, Any], key: str, spot: Spot) -> Ids | None:
     if not isinstance(ids, list):
         raise spot.error(f"{shown(ids)} is not a list", "write one whole number per block", key)
     for at in ids:
-        if type(at) is not int or not 0 <= at <= MOST:
-            raise spot.error(f"{shown(at)} is not a block id", f"write whole numbers from 0 to {MOST}", key)
+        if type(at) is not int or not 0 <= at <= MOST_ID:
+            raise spot.error(
+                f"{shown(at)} is not a block id", f"write whole numbers from 0 to {MOST_ID}", key
+            )
     return array("Q", ids)
 
 
@@ -55,11 +54,4 @@ def prefix_of(ids: Sequence[Ids | None], size: int, key: str, file: Path) -> Pre
     for row in ids:
         flat.extend(row or ())
     offsets = np.concatenate(([0], np.cumsum(counts, dtype=np.int64)))
-    return PrefixBlocks(size, offsets, opaque(np.array(flat, dtype=np.uint64)))
-
-
-def opaque(ids: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """The ids as numbers of 63 bits: the same, or new ones for all where one has more bits."""
-    if len(ids) and int(ids.max()) > INT64_MAX:
-        return np.unique(ids, return_inverse=True)[1].astype(np.int64)
-    return ids.astype(np.int64)
+    return PrefixBlocks(size, offsets, opaque_ids(np.array(flat, dtype=np.uint64)))

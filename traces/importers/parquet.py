@@ -18,10 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traces.arrow import arrow_numbers, arrow_words, codes_of, numbers_of
-from traces.columns import ABSENT, Names, PrefixBlocks
+from traces.columns import ABSENT, Names, PrefixBlocks, opaque_ids
 from traces.csv.stamp import Stamp
 from traces.errors import TraceError
-from traces.importers.block_ids import opaque
 from traces.importers.json_lines import (
     STRICT,
     JsonProblem,
@@ -399,7 +398,7 @@ def _ids(ids: Any, file: Path) -> NDArray[np.int64]:
     import pyarrow as pa
 
     if pa.types.is_uint64(ids.type):
-        return opaque(numbers_of(ids))
+        return opaque_ids(numbers_of(ids))
     return _int64(ids, PREFIX, file)
 
 
