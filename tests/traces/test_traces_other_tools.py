@@ -166,7 +166,11 @@ def test_bailian_is_in_seconds_with_blocks_of_16(tmp_path: Path) -> None:
     ]  # fmt: skip
     found = describe(read(tmp_path, lines(*rows)))
     assert found.mean_rate_per_s == pytest.approx(1.0417, abs=1e-4)
-    assert shared_tokens(read(tmp_path, lines(*rows))).tolist() == [0] + [32] * 26
+    workload = read(tmp_path, lines(*rows))
+    assert shared_tokens(workload).tolist() == [0] + [32] * 26
+    assert workload.session is not None and workload.session.counts() == {"500": 27}  # each continues another
+    alone = read(tmp_path, lines(*({**row, "parent_chat_id": -1} for row in rows)))
+    assert alone.session is not None and len(alone.session.counts()) == 27
 
 
 def test_mooncakes_keys_in_seconds_and_milliseconds_have_their_rates(tmp_path: Path) -> None:

@@ -115,11 +115,16 @@ def read_mooncake(
 
 @dataclass(frozen=True, slots=True)
 class BlockKeys:
-    """What differs between files with Mooncake's keys. time: the arrivals' key. example: a line."""
+    """What differs between files with Mooncake's keys. time: the arrivals' key. example: a line.
+
+    chat, parent: keys of a request's chat and the one it continues; both name its session.
+    """
 
     time: str
     clock: Clock
     example: str
+    chat: str | None = None
+    parent: str | None = None
 
 
 def read_blocks(
@@ -142,7 +147,7 @@ def read_blocks(
 
     def read(unit: str) -> tuple[_Rows, NDArray[np.int64]]:
         rows, times = _Rows(), JsonTimes(keys.time, unit)
-        for spot, row in json_rows(file, keys.example):
+        for spot, row in _with_sessions(json_rows(file, keys.example), keys):
             rows.arrival_ns.append(_arrival_ns(rows, row, times, draw, spot))
             _add(rows, row, measure, spot)
             check_count(rows.hashes[-1], rows.prompt[-1], size, partial=partial_prefix, spot=spot, key=HASHES)
@@ -170,6 +175,21 @@ def read_blocks(
         labels = (*labels, f"{rows.delayed} of {len(rows.prompt)} requests {DELAYED}")
     workload = requests_of(origin, columns, name=name, limit=limit, labels=labels)
     return workload if draw is None or draw.rate_per_s is None else draw.arrivals(workload, file)
+
+
+def _with_sessions(
+    rows: Iterator[tuple[Spot, dict[str, Any]]], keys: BlockKeys
+) -> Iterator[tuple[Spot, dict[str, Any]]]:
+    """The rows, with the first chat of its chain as the session of each if they have chats."""
+    if keys.chat is None or keys.parent is None:
+        yield from rows
+        return
+    firsts: dict[str, str] = {}
+    for spot, row in rows:
+        chat, parent = word(row, keys.chat, spot), word(row, keys.parent, spot)
+        if chat is not None:
+            firsts[chat] = firsts.get(parent or "", chat)
+        yield spot, row if chat is None else {**row, "session_id": firsts[chat]}
 
 
 def _arrival_ns(rows: _Rows, row: dict[str, Any], times: JsonTimes, draw: Draw | None, spot: Spot) -> int:
