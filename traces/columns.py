@@ -88,6 +88,17 @@ def numbers(columns: Mapping[str, NDArray[Any] | Names]) -> dict[str, NDArray[An
     return {name: column for name, column in columns.items() if not isinstance(column, Names)}
 
 
+MOST_ID = 2**64 - 1
+"""The largest id of a block in a file: some tools write hashes of 64 bits without a sign."""
+
+
+def opaque_ids(ids: NDArray[np.uint64]) -> NDArray[np.int64]:
+    """Ids of blocks, of which only equality counts: the same, or new ones for all if one is beyond int64."""
+    if len(ids) and int(ids.max()) >= 2**63:
+        return np.unique(ids, return_inverse=True)[1].astype(np.int64)
+    return ids.astype(np.int64)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class PrefixBlocks:
     """Which prompts begin alike: block ids per row, equal leading ids mean an equal prefix.

@@ -4,24 +4,31 @@ import codecs
 import importlib
 import inspect
 import json
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from traces.csv.line import shown
+from traces.column_names import ARRIVAL, ARRIVALS, MARK, NEEDED, OUTPUT, PROMPT, known_columns, listed
 from traces.errors import TraceError
 from traces.reading import head_of
 from traces.workload import Workload
 
 _OWN_PARAMETERS: Final = ("path", "name", "limit", "seed")
+_NEEDED: Final = tuple(MARK + ours for ours in NEEDED)
+_MOST_KEYS: Final = 12
+_SPACE: Final = re.compile(r"[\s,]*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Format:
     """reader, writer: ``module:function`` of traces.importers, imported when used; writer None: read only.
 
-    shape: csv, jsonl, json or parquet. marks: column names or keys of which one whole set tells the format.
+    shape: csv, jsonl (an object per line), json (an array), document (one object) or parquet, or several with
+    ``|`` between. marks: column names or keys of which one whole set tells the format; after ``MARK`` a
+    column of ours that is there under a common name. columns: a pattern of all columns that its reader takes;
+    a file with others is none of this format; None: any.
     """
 
     name: str
@@ -30,6 +37,7 @@ class Format:
     marks: tuple[frozenset[str], ...]
     reader: str
     writer: str | None = None
+    columns: str | None = None
 
     @property
     def options(self) -> dict[str, inspect.Parameter]:
@@ -76,13 +84,15 @@ _ALL: Final = (
         shape="csv",
         marks=_marks("TIMESTAMP|ContextTokens|GeneratedTokens"),
         reader="azure:read_azure",
+        columns="TIMESTAMP|ContextTokens|GeneratedTokens|NumImages",
     ),
     Format(
         name="burstgpt",
         what="BurstGPT releases 1 to 3: failures, sessions, elapsed times",
         shape="csv",
-        marks=_marks("Timestamp|Model|Request tokens|Response tokens"),
+        marks=_marks("Timestamp|Model|Request tokens|Response tokens|Total tokens|Log Type"),
         reader="burstgpt:read_burstgpt",
+        columns="Timestamp|Model|(Request|Response|Total) tokens|Log Type|Session ID|Elapsed time",
     ),
     Format(
         name="azure_functions_2019",
@@ -104,6 +114,7 @@ _ALL: Final = (
         shape="csv",
         marks=_marks("arrival_time_ns|input_toks|output_toks"),
         reader="llmservingsim:read_llmservingsim",
+        columns="arrival_time_ns|input_toks|output_toks",
     ),
     Format(
         name="servegen_csv",
@@ -111,12 +122,13 @@ _ALL: Final = (
         shape="csv",
         marks=_marks("request_id|timestamp|input_tokens|output_tokens"),
         reader="servegen:read_servegen_csv",
+        columns="request_id|timestamp|.*_tokens",
     ),
     Format(
         name="csv",
-        what="plain CSV: arrival_ns (or arrival_s, arrival_ms), prompt_tokens, output_tokens, ...",
+        what="CSV with a time and two lengths per request, under our names, common ones or those you name",
         shape="csv",
-        marks=_marks("prompt_tokens|output_tokens"),
+        marks=_marks("prompt_tokens|output_tokens", "=prompt_tokens|=output_tokens"),
         reader="plain_csv:read_plain_csv",
         writer="plain_csv:write_plain_csv",
     ),
@@ -125,7 +137,7 @@ _ALL: Final = (
         what="Parquet with the columns of the plain CSV",
         shape="parquet",
         marks=(frozenset(),),
-        reader="parquet:read_parquet",
+        reader="parquet_table:read_parquet_table",
         writer="parquet:write_parquet",
     ),
     Format(
@@ -136,19 +148,76 @@ _ALL: Final = (
         reader="bailian:read_bailian",
     ),
     Format(
-        name="mooncake",
-        what="Mooncake JSONL: timestamp, input_length, output_length, hash_ids",
-        shape="jsonl",
-        marks=_marks("timestamp|input_length|output_length"),
-        reader="mooncake:read_mooncake",
-        writer="mooncake:write_mooncake",
-    ),
-    Format(
         name="llmservingsim_prefix",
         what="workloads of LLMServingSim, with ids of full blocks of 16 tokens",
         shape="jsonl",
         marks=_marks("arrival_time_ns|input_length|output_length"),
         reader="llmservingsim:read_llmservingsim_prefix",
+    ),
+    Format(
+        name="mooncake",
+        what="Mooncake JSONL, AIPerf's too: timestamp, input_length, output_length, hash_ids",
+        shape="jsonl",
+        marks=_marks(
+            "timestamp|input_length", "input_length|hash_ids", "input_length|output_length", "text_input"
+        ),
+        reader="mooncake:read_mooncake",
+        writer="mooncake:write_mooncake",
+    ),
+    Format(
+        name="aibrix",
+        what="AIBrix workloads: requests that arrive together, per line",
+        shape="jsonl",
+        marks=_marks("timestamp|requests"),
+        reader="other_tools:read_aibrix",
+    ),
+    Format(
+        name="weka",
+        what="Weka's conversations of coding agents: turns in each, with block ids",
+        shape="jsonl|document|json",
+        marks=_marks("requests|block_size"),
+        reader="other_tools:read_weka",
+    ),
+    Format(
+        name="openai_batch",
+        what="input of OpenAI's Batch API: texts, arrivals are drawn",
+        shape="jsonl",
+        marks=_marks("custom_id|body"),
+        reader="other_tools:read_openai_batch",
+    ),
+    Format(
+        name="vllm_result",
+        what="result of vllm bench serve --save-result --save-detailed",
+        shape="jsonl|document",
+        marks=_marks("input_lens|output_lens", "total_input_tokens|request_throughput"),
+        reader="results:read_vllm_result",
+    ),
+    Format(
+        name="guidellm",
+        what="result of GuideLLM as JSON",
+        shape="jsonl|document",
+        marks=_marks("benchmarks"),
+        reader="results:read_guidellm",
+    ),
+    Format(
+        name="servegen",
+        what="requests of ServeGen as JSONL",
+        shape="jsonl",
+        marks=_marks(
+            "timestamp|data", "timestamp|input_tokens|output_tokens", "timestamp|input_tokens|reason_tokens"
+        ),
+        reader="servegen:read_servegen",
+    ),
+    Format(
+        name="jsonl",
+        what="objects with a time and two lengths, under our names, common ones or those you name",
+        shape="jsonl|json",
+        marks=(
+            *_marks("=arrival!|=prompt_tokens|=output_tokens", "=arrival|=prompt_tokens!|=output_tokens"),
+            *_marks("=arrival|=prompt_tokens|=output_tokens!", "=prompt_tokens!|=output_tokens!"),
+            *(frozenset({PROMPT, OUTPUT, arrival}) for arrival in ARRIVALS),
+        ),
+        reader="json_table:read_json_table",
     ),
     Format(
         name="vllm_bench",
@@ -158,17 +227,10 @@ _ALL: Final = (
         reader="vllm_bench:read_vllm_bench",
     ),
     Format(
-        name="servegen",
-        what="requests of ServeGen as JSONL",
-        shape="jsonl",
-        marks=_marks("timestamp|data", "timestamp|input_tokens"),
-        reader="servegen:read_servegen",
-    ),
-    Format(
         name="sharegpt",
         what="ShareGPT conversations (one JSON array): lengths only, arrivals are drawn",
         shape="json",
-        marks=(frozenset(),),
+        marks=_marks("conversations"),
         reader="sharegpt:read_sharegpt",
     ),
 )
@@ -183,18 +245,52 @@ def format_named(name: str) -> Format:
     return FORMATS[name]
 
 
-def format_of(path: str | Path) -> Format:
-    """The format of a file, told by its first bytes; TraceError when none fits."""
+def format_of(path: str | Path, columns: str | None = None) -> Format:
+    """The format of a file, told by its first bytes; TraceError when none fits.
+
+    columns: ``trace.columns``; with it any table of that shape is read by its columns.
+    """
     file = Path(path)
-    shape, fields = _shape_and_fields(head_of(file), file)
+    shape, names = _shape_and_names(head_of(file), file)
+    if columns is not None:
+        return FORMATS[shape if shape in ("csv", "parquet") else "jsonl"]
+    fields = frozenset(names) | known_columns(names)
     for format in _ALL:
-        if format.shape == shape and any(marks <= fields for marks in format.marks):
+        told = shape in format.shape.split("|") and any(marks <= fields for marks in format.marks)
+        if told and (format.columns is None or all(re.fullmatch(format.columns, name) for name in names)):
             return format
-    known = ", ".join(shown(field, 24) for field in sorted(fields)[:8]) or "missing"
-    raise TraceError(
-        f"{file} is not in a known format (its {'keys' if shape == 'jsonl' else 'columns'} are {known}):"
-        f" write trace.format= with one of {', '.join(FORMATS)}, or convert it to plain CSV"
+    raise _unknown(shape, names, fields, file)
+
+
+def _unknown(shape: str, names: tuple[str, ...], fields: frozenset[str], file: Path) -> TraceError:
+    """The sentence about a file of no known format: the closest one and what it lacks."""
+    if shape == "document":
+        keys = f", and the file is no known document (its keys are {_some(names)})" if names else ""
+        return TraceError(f"{file}, line 1: not a JSON object{keys}: write one object per line")
+    kind = f"header is {listed(names)}" if shape == "csv" else f"keys are {_some(names)}"
+    what = f"{file} is not in a known format (its {kind})"
+    if shape == "csv" and len(names) == 1 and (mark := next((m for m in ";\t|" if m in names[0]), None)):
+        return TraceError(f"{what}: separate its columns by commas, not by {mark!r}")
+    table = FORMATS["csv" if shape == "csv" else "jsonl"]
+    fits = [
+        (len(marks & fields) / len(marks), format is table, -at, format, marks)
+        for at, format in enumerate(_ALL)
+        if shape in format.shape.split("|")
+        for marks in format.marks
+    ]
+    _, _, _, closest, marks = max(fits, key=lambda fit: fit[:3])
+    missing = [ours for ours in NEEDED if MARK + ours not in fields]
+    lacks = missing if closest is table else sorted(marks - fields)
+    pairs = ",".join(f"{ours}:THEIRS" for ours in missing or [ARRIVAL])
+    return TraceError(
+        f"{what}; the closest format, {closest.name}, also needs {', '.join(lacks)}: write"
+        f" trace.columns=[{pairs}] with names of the file" + ("" if closest is table else ", or add that")
     )
+
+
+def _some(keys: tuple[str, ...]) -> str:
+    more = f" and {len(keys) - _MOST_KEYS} more" if len(keys) > _MOST_KEYS else ""
+    return (listed(keys[:_MOST_KEYS]) or "missing") + more
 
 
 def writer_named(name: str) -> Callable[..., tuple[str, ...]]:
@@ -211,22 +307,51 @@ def _imported(function: str) -> Callable[..., Any]:
     return imported
 
 
-def _shape_and_fields(head: bytes, file: Path) -> tuple[str, frozenset[str]]:
+def _shape_and_names(head: bytes, file: Path) -> tuple[str, tuple[str, ...]]:
+    """The shape of a file, and its columns or the keys of its first object, those inside joined by dots."""
     if head.startswith(b"PAR1"):
-        return "parquet", frozenset()
+        return "parquet", ()
     first = head.lstrip()
     if not first:
         raise TraceError(f"{file} is empty: name a file with at least one request")
     line = _text(first.partition(b"\n")[0], file)
     if first.startswith(b"["):
-        return "json", frozenset()
+        keys = _keys_of(first[1:].lstrip().decode("utf-8", "replace"))
+        return "json", tuple(keys) or ("conversations",)  # the oldest reader of arrays says what is wrong
     if not first.startswith(b"{"):
-        return "csv", frozenset(field.strip().strip('"') for field in line.split(","))
+        return "csv", tuple(field.strip().strip('"') for field in line.split(","))
     try:
-        keys = json.loads(line)
+        return "jsonl", tuple(_flat_keys(json.loads(line)))
     except (ValueError, RecursionError):
-        raise TraceError(f"{file}, line 1: not a JSON object: write one object per line") from None
-    return "jsonl", frozenset(keys)
+        return "document", tuple(_keys_of(first.decode("utf-8", "replace")))
+
+
+def _flat_keys(value: dict[str, Any], before: str = "", depth: int = 2) -> Iterator[str]:
+    for key, inner in value.items():
+        yield before + key
+        if isinstance(inner, dict) and depth:
+            yield from _flat_keys(inner, f"{before}{key}.", depth - 1)
+
+
+def _keys_of(text: str) -> list[str]:
+    """The keys of the object that ``text`` begins with, as far as it goes; none if it begins with none."""
+    keys: list[str] = []
+    if not text.startswith("{"):
+        return keys
+    decoder, at = json.JSONDecoder(), 1
+    try:
+        while True:
+            at = _SPACE.match(text, at).end()  # type: ignore[union-attr]
+            key, at = decoder.raw_decode(text, at)
+            at = _SPACE.match(text, at).end()  # type: ignore[union-attr]
+            if not isinstance(key, str) or text[at : at + 1] != ":":
+                return keys
+            keys.append(key)
+            value, at = decoder.raw_decode(text, _SPACE.match(text, at + 1).end())  # type: ignore[union-attr]
+            if isinstance(value, dict):
+                keys.extend(_flat_keys(value, f"{key}."))
+    except (ValueError, RecursionError):
+        return keys
 
 
 def _text(line: bytes, file: Path) -> str:

@@ -40,7 +40,8 @@ def load(
     if format is not None:
         chosen = format_named(format)
     else:
-        chosen = format_of(file.path) if name == FILE else format_named(SOURCES[name].format)
+        columns = options.get("columns")
+        chosen = format_of(file.path, columns) if name == FILE else format_named(SOURCES[name].format)
     shown = None if name == FILE else name
     return chosen.read(file.path, name=shown, seed=seed, options=options)
 

@@ -7,7 +7,10 @@ A reader has the unit of its format. Without ``trace.time_unit`` it takes anothe
 3. files with the same keys exist in s and in ms (``Clock.other``): s for times with fractions of which, as
    ms, more than ``MOST_AS_MS_PER_S`` would arrive per second, and ms for whole numbers of which fewer would.
 
-A label names the key if the unit is taken by rule 2 or 3 instead of the format's own, or if it is doubtful
+4. no format and no name says the unit (``Clock.open``): s for times with fractions, and for whole numbers
+   the one unit in which ``PLAUSIBLE_PER_S`` requests arrive; where it cannot be told, the file is refused.
+
+A label names the key if the unit is taken by rule 2, 3 or 4 instead of the format's own, or if it is doubtful
 (``_doubts``). Times since 1970 and dates are counted from the first arrival.
 """
 
@@ -41,6 +44,8 @@ MOST_AS_MS_PER_S: Final = 10.0
 """Between arrivals per second that are plausible as milliseconds, and those that are, as seconds, 1000 times
 fewer. The recorded traces in this project's reach have 2.6 to 5.5 per second."""
 MOST_PER_S: Final = 100.0
+PLAUSIBLE_PER_S: Final = (0.01, MOST_PER_S)
+"""Arrivals per second of a log of one service, wide enough for what the project has recorded (0.05 to 50)."""
 LONGEST_S: Final = 10 * 365.25 * 86_400
 _DATE: Final = re.compile(r"\s*\d{4}-\d\d-\d\d[ T]\d\d:", re.ASCII)
 _NUMBER: Final = re.compile(r"[0-9]{1,40}(?:\.[0-9]{0,40})?", re.ASCII)
@@ -50,12 +55,17 @@ _NUMBER: Final = re.compile(r"[0-9]{1,40}(?:\.[0-9]{0,40})?", re.ASCII)
 class Clock:
     """The times of a format. unit: its own. other: what files with the same keys have as well, or None.
 
-    stated: whether the column's name or the dates themselves say the unit.
+    stated: whether the column's name or the dates themselves say the unit. open: nobody says it, so that the
+    values tell it (rules 1, 2 and 4) or the file is refused; ``unit`` is then s.
     """
 
     unit: str
     other: str | None = None
     stated: bool = False
+    open: bool = False
+
+
+OPEN: Final = Clock("s", open=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +90,14 @@ def read_in_unit(
     read: Callable[[str], tuple[Found, Ints]],
     *,
     from_first: bool = False,
+    place: str = "the file",
 ) -> tuple[Found, ParsedTimes]:
     """What ``read`` finds in the unit that is ``given`` or by the rules of this module, and its times.
 
     first: the file's first time as it is written (text or number; None: unknown). read: the file in a unit:
-    (anything, times in ns as written, not falling); it is called again if the times show another unit.
-    from_first: whether the format's times always count from the first one.
+    (anything, times in ns as written); it is called again if the times show another unit.
+    from_first: whether the format's times always count from the first one. place: the file and column, for
+    the sentence that refuses times whose unit cannot be told.
     """
     unit_used = checked_unit(given) or _told_by(first, clock)
     unit = unit_used or clock.unit
@@ -93,13 +105,19 @@ def read_in_unit(
     why = ""
     if given is None and unit_used in DIGITS and unit_used != clock.unit:
         why = f"the first time, in {unit_used} since 1970, is of the years 2001 to 2103"
+    elif unit_used is None and clock.open:
+        unit, why = _told_by_rate(times_ns, place)
+        if unit != clock.unit:
+            read_times, times_ns = read(unit)
     elif unit_used is None and clock.other is not None and (why := _shows_other(times_ns, unit)):
         unit = clock.other
         read_times, times_ns = read(unit)
-    dates = unit == ISO or int(times_ns[0]) >= EPOCH_S[0] * NS_PER_S
-    start_ns = times_ns[0] if dates or from_first else 0
+    dates = unit == ISO or int(times_ns.min()) >= EPOCH_S[0] * NS_PER_S
+    start_ns = times_ns.min() if dates or from_first else 0
     doubts = [] if given is not None else _doubts(clock, unit, unit_used is not None, times_ns)
     counted = dates and not from_first
+    if clock.open and unit != ISO and not why and given is None:
+        why = f"the first time, in {unit} since 1970, is of the years 2001 to 2103"
     if clock.stated and given is None and unit == clock.unit and not (doubts or counted):
         return read_times, ParsedTimes(times_ns - start_ns, ())
     label = f"{TIMES}as dates" if unit == ISO else f"{TIMES}in {unit}"
@@ -135,10 +153,32 @@ def _shows_other(times_ns: Ints, unit: str) -> str:
     return f"{evidence}, and as {unit} {rate} requests would arrive per second"
 
 
+def _told_by_rate(times_ns: Ints, place: str) -> tuple[str, str]:
+    """Rule 4: (unit, why) of times that were read as s; TraceError where the unit cannot be told."""
+    rate_per_s, low, most = _rate_per_s(times_ns), *PLAUSIBLE_PER_S
+    if rate_per_s is None:
+        return "s", "all are the same"
+    if _has_fractions(times_ns, "s"):
+        if rate_per_s >= low:
+            return "s", "some have fractions"
+        units = ["s", "ms"]
+    else:
+        rates = {unit: rate_per_s * 10 ** (DIGITS["s"] - digits) for unit, digits in DIGITS.items()}
+        units = [unit for unit, rate in rates.items() if low <= rate <= most] or ["s"] * (rate_per_s > most)
+        if len(units) == 1:
+            return units[0], f"as that, {rates[units[0]]:.3g} requests arrive per second"
+    shown = " or ".join(units) or "s, ms, us or ns"
+    raise TraceError(
+        f"{place}: the times may be in {shown}"
+        f" (as s, {rate_per_s:.3g} requests would arrive per second): write {KEY}="
+        f"{(units or ['s'])[0]}, or the unit that is right"
+    )
+
+
 def _doubts(clock: Clock, unit: str, told: bool, times_ns: Ints) -> list[str]:
     """Why a unit that nobody has stated may be the wrong one. told: whether the first time tells it."""
     rate_per_s, found = _rate_per_s(times_ns), []
-    if not clock.stated and not told:
+    if not clock.stated and not clock.open and not told:
         if unit == "ms" and _has_fractions(times_ns, unit):
             found.append("some have fractions")
         if rate_per_s is not None and rate_per_s > MOST_PER_S:
@@ -147,7 +187,7 @@ def _doubts(clock: Clock, unit: str, told: bool, times_ns: Ints) -> list[str]:
             few = short_number(MOST_AS_MS_PER_S / 1000)
             found.append(f"all are whole numbers and fewer than {few} requests arrive per second")
     # The finest unit never makes times too long.
-    if unit != "ns" and int(times_ns[-1]) - int(times_ns[0]) > LONGEST_S * NS_PER_S:
+    if unit != "ns" and int(times_ns.max()) - int(times_ns.min()) > LONGEST_S * NS_PER_S:
         found.append("they span more than 10 years")
     return found
 
@@ -156,13 +196,15 @@ def _remark(clock: Clock, unit: str, why: str, doubts: list[str]) -> str:
     """What to say after the unit: why it is not the format's own, and why it may be wrong."""
     if not why and not doubts:
         return ""
+    if clock.open and why:
+        return f" ({why}{''.join(f', {doubt}' for doubt in doubts)}): write {KEY}= if they are not"
     text = f", not {clock.unit}: {why}" if why else ""
     text += f", which is doubtful: {', '.join(doubts)}" if doubts else ""
     return f"{text}: write {KEY}={unit} if that is right, or the unit that is"
 
 
 def _rate_per_s(times_ns: Ints) -> float | None:
-    span_ns = int(times_ns[-1]) - int(times_ns[0])
+    span_ns = int(times_ns.max()) - int(times_ns.min())
     return (len(times_ns) - 1) * NS_PER_S / span_ns if span_ns > 0 else None
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from servetwin.cli import main as cli
 from servetwin.compare.formats import read_measured
+from traces.load import load
 
 TINY = ("trace=azure_conv_like", "trace.requests=40", "trace.rate_per_s=10", "uncertainty=off")
 
@@ -59,6 +60,17 @@ def test_what_is_read_again_is_the_same(form: str, run: Path, tmp_path: Path) ->
     for name in ("ttft_ms", "e2e_ms"):
         assert np.allclose(np.sort(back.times[name]), np.sort(own.times[name]), rtol=1e-9)
     assert sorted(back.output_tokens) == sorted(own.output_tokens)
+
+
+@pytest.mark.parametrize("form", ["aiperf_records", "vllm_bench"])
+def test_what_is_exported_is_read_as_the_workload_of_the_run(form: str, run: Path, tmp_path: Path) -> None:
+    path = tmp_path / "again.json"
+    exported(run, form, path)
+    again, own = load("file", path=path), load("azure_conv_like", requests=40, rate_per_s=10.0)
+    assert again.prompt_tokens.tolist() == own.prompt_tokens.tolist()
+    assert again.output_tokens.tolist() == own.output_tokens.tolist()
+    gaps_ns = np.diff(again.arrival_ns) - np.diff(own.arrival_ns)
+    assert np.abs(gaps_ns).max() <= 1000
 
 
 def test_a_file_is_not_replaced_unless_asked(

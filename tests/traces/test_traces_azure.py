@@ -209,11 +209,11 @@ def test_an_empty_line_at_a_block_edge_is_named(tmp_path: Path) -> None:
             assert "line 22:" in refusal(path)
 
 
-def test_time_going_backwards_is_named(tmp_path: Path) -> None:
-    sentence = refusal(written(tmp_path, HEADER, ROW, LATER, ROW))
-    assert "line 4, column TIMESTAMP" in sentence and "4.314579 s before" in sentence and "sort" in sentence
-    dropped_between = written(tmp_path, HEADER, LATER, "2023-11-16 18:15:50,3,0", LATER)
-    assert "line 3, column TIMESTAMP" in refusal(dropped_between)
+def test_rows_out_of_order_are_sorted_with_a_label(tmp_path: Path) -> None:
+    workload = read_azure(written(tmp_path, HEADER, LATER, "2023-11-16 18:15:50,3,0", ROW, LATER))
+    assert workload.arrival_ns.tolist() == [0, 4_314_579_000, 4_314_579_000]
+    assert workload.labels == ("rows sorted by arrival: 1 arrived before the row above",)
+    assert len(read_azure(written(tmp_path, HEADER, LATER, ROW), limit=1)) == 1  # the file's first row
 
 
 def test_a_line_without_end_is_refused_before_it_fills_the_memory(tmp_path: Path) -> None:

@@ -183,7 +183,7 @@ def test_lists_of_ids_are_exact(
     assert [list(blocks[row]) for row in range(len(blocks))] == rows
 
 
-@pytest.mark.parametrize("cell", [" 1", "1 ", "1  2", "1;2", "-1", "1 x", str(INT64_MAX + 1), "9" * 5000])
+@pytest.mark.parametrize("cell", [" 1", "1 ", "1  2", "1;2", "-1", "1 x", str(2**64), "9" * 5000])
 def test_a_bad_list_of_ids_is_refused(tmp_path: Path, cell: str) -> None:
     assert "line 3, column x" in refusal(tmp_path / "t.csv", Ids(16), "0 1", cell, "5")
 

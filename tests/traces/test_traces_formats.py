@@ -44,11 +44,48 @@ TEXTS = {
         '{"request_id": 0, "timestamp": 0.5, "data": {"input_tokens": 6, "output_tokens": 7}}\n',
         '{"request_id": 0, "timestamp": 0.5, "input_tokens": 6, "output_tokens": 7}\n',
     ],
+    "aibrix": ['{"timestamp": 0, "requests": [{"prompt_length": 6, "output_length": 7}]}\n'],
+    "weka": [
+        '{"id": "c", "block_size": 64, "requests": [{"t": 0.0, "type": "s", "in": 6, "out": 7,'
+        ' "hash_ids": []}]}\n',
+    ],
+    "openai_batch": ['{"custom_id": "a", "body": {"messages": [{"content": "Hello"}], "max_tokens": 7}}\n'],
+    "vllm_result": [
+        '{"date": "d", "input_lens": [6], "output_lens": [7], "start_times": [0.5], "ttfts": [0.1]}\n',
+        '{\n "input_lens": [6],\n "output_lens": [7],\n "request_rate": 2.0, "mean_ttft_ms": NaN\n}\n',
+    ],
+    "guidellm": [
+        json.dumps(
+            {
+                "benchmarks": [
+                    {
+                        "requests": {
+                            "successful": [
+                                {"request_start_time": 1780000000.5, "prompt_tokens": 6, "output_tokens": 7}
+                            ]
+                        }
+                    }
+                ]
+            },
+            indent=indent,
+        )
+        + "\n"
+        for indent in (None, 1)
+    ],
+    "jsonl": [
+        '{"startTime": "2026-01-01T00:00:00Z", "prompt_tokens": 6, "completion_tokens": 7}\n',
+        '[{"ts": 0.5, "usage": {"prompt_tokens": 6, "completion_tokens": 7}}]\n',
+    ],
     "sharegpt": [
         json.dumps([{"conversations": [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}]}])
     ],
 }
-OPTIONS = {"vllm_bench": {"rate_per_s": 1.0}, "sharegpt": {"rate_per_s": 1.0}}
+OPTIONS = {
+    "vllm_bench": {"rate_per_s": 1.0},
+    "sharegpt": {"rate_per_s": 1.0},
+    "openai_batch": {"rate_per_s": 1.0, "chars_per_token": 4.0},
+}
+TABLES = {"csv", "jsonl"}  # read any file with a time and two lengths
 CASES = [(name, text) for name, texts in TEXTS.items() for text in texts]
 
 
@@ -95,7 +132,7 @@ def test_no_other_reader_takes_it_for_its_own(tmp_path: Path, name: str, text: s
         except TraceError as error:
             assert "\n" not in str(error)
             continue
-        assert (name, other.name) == ("servegen", "vllm_bench")
+        assert (name, other.name) == ("servegen", "vllm_bench") or other.name in TABLES
         assert read.prompt_tokens.tolist() == right.prompt_tokens.tolist()
         assert read.output_tokens.tolist() == right.output_tokens.tolist()
 
@@ -133,7 +170,8 @@ def test_what_is_no_trace_is_refused_in_one_printable_sentence(
 def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for reader in (format_of, *(format.read for format in FORMATS.values())):
-        options = {"options": {"rate_per_s": 1.0}} if reader == FORMATS["sharegpt"].read else {}
+        drawn = {FORMATS[name].read: options for name, options in OPTIONS.items()}
+        options = {"options": drawn[reader]} if reader in drawn else {}
         with pytest.raises(TraceError, match="is not a regular file: save the trace to a file"):
             reader(tmp_path / "pipe", **options)
 

@@ -93,12 +93,13 @@ each_format = pytest.mark.parametrize("name", FORMATS)
 
 
 def plain_rows(data: bytes, form: Format) -> list[Row]:
-    """Rows with output in file order, by the standard library alone."""
+    """Rows with output in order of arrival, by the standard library alone."""
     texts = data.decode("utf-8-sig").split("\n")
     found = [json.loads(text, parse_float=Fraction) for text in texts if text.strip()]
     rows = [form.plain(row) for row in found]
-    first = rows[0][0] if form.from_first else 0
-    return [(row[0] - first, *row[1:]) for row in rows if row[2] > 0]
+    first = min((row[0] for row in rows), default=0) if form.from_first else 0
+    kept = [(row[0] - first, *row[1:]) for row in rows if row[2] > 0]
+    return sorted(kept, key=lambda row: row[0])
 
 
 def rows_of(workload: Workload) -> list[Row]:

@@ -101,7 +101,7 @@ def test_fewer_ids_are_taken_when_asked(tmp_path: Path) -> None:
     path = written(tmp_path, changed(0, hash_ids=[0], input_length=1100))
     workload = read_mooncake(path, partial_prefix=True)
     assert workload.prefix is not None and workload.prefix[0] == (0,)
-    refuses(TraceError, "write 3, or read it with another block size", read_mooncake, path)
+    refuses(TraceError, "write 3, or the size of its blocks as trace.block_tokens=", read_mooncake, path)
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,6 @@ def test_fewer_ids_are_taken_when_asked(tmp_path: Path) -> None:
             "key timestamp: -1 ms is negative or too late: write the time since the trace's start",
         ),
         (2, {"timestamp": 1_700_000_000_000}, "too late: write the time since the trace's start"),
-        (2, {"timestamp": 1499.9}, "line 3, key timestamp: it arrives "),
         (0, {"input_length": 0}, "line 1, key input_length: 0 is out of range: write a whole number from 1"),
         (0, {"input_length": 12.0}, "line 1, key input_length: 12.0 is written as a fraction: write 12"),
         (0, {"input_length": 12.5}, "key input_length: 12.5 is not a whole number"),
@@ -134,7 +133,7 @@ def test_fewer_ids_are_taken_when_asked(tmp_path: Path) -> None:
         (1, {"hash_ids": [1, 1.0]}, "key hash_ids: 1.0 is not a block id"),
         (1, {"hash_ids": [1, True]}, "key hash_ids: true is not a block id"),
         (1, {"hash_ids": [1, -2]}, "key hash_ids: -2 is not a block id"),
-        (1, {"hash_ids": [1, 2**63]}, "is not a block id: write whole numbers from 0"),
+        (1, {"hash_ids": [1, 2**64]}, "is not a block id: write whole numbers from 0"),
         (1, {"hash_ids": [1, 2, 3]}, "3 ids do not fit 1024 tokens in blocks of 512: write 2"),
         (
             1,

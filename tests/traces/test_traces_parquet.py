@@ -201,7 +201,6 @@ def test_names_are_one_column_over_many_row_groups(tmp_path: Path) -> None:
             "prompt_tokens is 10000001 in row 1: write at most 10000000",
         ),
         (THREE | {"prompt_tokens": [1, 0]}, "prompt_tokens is 0 in row 1: write at least 1"),
-        (THREE | {"arrival_ns": [5, 4]}, "arrival_ns goes backwards in row 1: sort the rows by arrival"),
         (THREE | {"arrival_ns": [-1, 4]}, "arrival_ns starts before 0"),
         (
             THREE | {"model": ["a", None]},
@@ -338,3 +337,11 @@ def test_a_trace_of_many_rows_of_few_values_is_read(tmp_path: Path) -> None:
     columns = {"arrival_ns": rows // 3 * 10**9, "prompt_tokens": rows * 0 + 5, "output_tokens": rows * 0 + 1}
     path = written(tmp_path, columns | {"model": pa.array(np.where(rows % 2, "gpt", "llama"))})
     assert len(read_parquet(path)) == len(rows)
+
+
+def test_rows_out_of_order_are_sorted_with_a_label(tmp_path: Path) -> None:
+    pq.write_table(pa.table(THREE | {"arrival_ns": [5, 4], "session": ["a", "b"]}), tmp_path / "t.parquet")
+    workload = read_parquet(tmp_path / "t.parquet")
+    assert workload.arrival_ns.tolist() == [4, 5] and workload.session is not None
+    assert workload.session.tolist() == ["b", "a"]
+    assert workload.labels == ("rows sorted by arrival: 1 arrived before the row above",)

@@ -3,6 +3,7 @@
 import csv
 import gzip
 import re
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -14,6 +15,8 @@ from hypothesis import strategies as st
 
 from tests.worlds.damage import damaged, edit, line_edit
 from traces import reading
+from traces.column_names import OURS as OUR_NAMES
+from traces.column_names import PREFIX
 from traces.columns import Names, PrefixBlocks
 from traces.errors import TraceError
 from traces.importers import plain_csv as plain_csv_writer
@@ -130,19 +133,21 @@ def test_arrivals_may_be_decimals(
     ("text", "parts"),
     [
         ("", ["is empty"]),
-        ("prompt_tokens,output_tokens\n1,1\n", ["line 1, column arrival_ns", "is missing", "arrival_s"]),
+        (
+            "prompt_tokens,output_tokens\n1,1\n",
+            ["no column for arrival", "'prompt_tokens', 'output_tokens'", "trace.columns=[arrival:COLUMN]"],
+        ),
         (
             "arrival_ns,arrival_s,prompt_tokens,output_tokens\n",
             ["column arrival_s", "arrival_ns also holds arrivals"],
         ),
-        ("arrival_ns,output_tokens\n", ["column prompt_tokens", "is missing"]),
+        ("arrival_ns,output_tokens\n", ["no column for prompt_tokens", "'arrival_ns', 'output_tokens'"]),
         ("arrival_ns,prompt_tokens,output_tokens,prefix_1,prefix_2\n", ["column prefix_2", "keep one"]),
         ("arrival_ns,prompt_tokens,output_tokens,prefix_1,prefix_1\n", ["column prefix_1", "keep one"]),
         ("arrival_ns,prompt_tokens,output_tokens,prefix_0\n", ["'prefix_0' is unknown"]),
         ("arrival_ns,prompt_tokens,output_tokens\n", ["no requests"]),
         ("arrival_ns,prompt_tokens,output_tokens\n5,0,1\n", ["line 2, column prompt_tokens", "at least 1"]),
         ("arrival_ns,prompt_tokens,output_tokens\n5,1,0\n", ["line 2, column output_tokens", "at least 1"]),
-        ("arrival_ns,prompt_tokens,output_tokens\n5,1,1\n4,1,1\n", ["line 3, column arrival_ns", "sort"]),
         ("arrival_ns,prompt_tokens,output_tokens\n5.5,1,1\n", ["line 2, column arrival_ns", "fraction"]),
         ("arrival_ns,prompt_tokens,output_tokens,images\n5,1,1,-1\n", ["column images", "negative"]),
         ("arrival_ns,prompt_tokens,output_tokens,model\n5,1,1,\n", ["column model", "empty"]),
@@ -203,6 +208,7 @@ def test_nothing_is_overwritten_unless_told_and_nothing_is_left_half_written(tmp
         write_plain_csv(workload, tmp_path, overwrite=True)
 
 
+OURS = {*OUR_NAMES}
 VALID = (
     b"arrival_ms,prompt_tokens,output_tokens,model,priority,session,prefix_512,source_duration_ns\n"
     b'0.5,374,44,a,-1,s1,0 1,\n1.25,9,8,"b,c",2,,,7\n20,600,10000000,a,0,"s""1",0 12 13,1\n'
@@ -232,6 +238,13 @@ def test_damage_never_gives_a_wrong_row(
             return
     lines = text.decode("utf-8-sig").rstrip("\r\n").split("\n")
     names, *rows = [next(csv.reader([line.removesuffix("\r")], strict=True)) for line in lines]
+    if not OURS.issuperset(name for name in names if not PREFIX.fullmatch(name)):
+        assert any(
+            label.startswith("columns ") for label in found.labels
+        )  # a damaged name became a common one
+        return
+    at = next(at for at, name in enumerate(names) if name.startswith("arrival"))
+    rows.sort(key=lambda cells: Decimal(cells[at].strip(" \t")))
     for row, cells in enumerate(rows):
         assert len(cells) == len(names)
         for name, cell in zip(names, cells):

@@ -103,8 +103,6 @@ def test_servegen_rows(tmp_path: Path) -> None:
     assert workload.dropped == {DROPPED_ZERO_OUTPUT: 1}
     with pytest.raises(TraceError, match="column 'client' is unknown"):
         read_servegen_csv(written(tmp_path, "timestamp,input_tokens,output_tokens,client", "0,1,1,2"))
-    with pytest.raises(TraceError, match="column timestamp: it arrives 1 s before"):
-        read_servegen_csv(written(tmp_path, "timestamp,input_tokens,output_tokens", "2,1,1", "1,1,1"))
 
 
 def test_llmservingsim_rows(tmp_path: Path) -> None:
@@ -118,8 +116,7 @@ def test_llmservingsim_rows(tmp_path: Path) -> None:
         ("5,1", "line 2: 2 fields are too few"), ("-5,1,1", "line 2, column arrival_time_ns"),
     ]:  # fmt: skip
         refuses(TraceError, part, read_llmservingsim, written(tmp_path, header, row))
-    with pytest.raises(TraceError, match="line 3, column arrival_time_ns"):
-        read_llmservingsim(written(tmp_path, header, "5,1,1", "4,1,1"))
+    assert read_llmservingsim(written(tmp_path, header, "5,1,1", "4,2,1")).prompt_tokens.tolist() == [2, 1]
 
 
 @pytest.mark.parametrize(

@@ -94,7 +94,9 @@ def test_recorded_arrivals_are_used(tmp_path: Path, key: str) -> None:
     assert workload.labels == ("times in s",)
     assert f"has arrivals of its own ({key}): leave out trace.rate_per_s=2" in refusal(path)
     back = written(tmp_path, *reversed(rows))
-    assert f"line 2, key {key}: it arrives " in refusal(back, rate_per_s=None)
+    again = read_vllm_bench(back, rate_per_s=None)
+    assert again.arrival_ns.tolist() == [0, 750_000_000]
+    assert "rows sorted by arrival: 1 arrived before the row above" in again.labels
 
 
 def test_draws_are_the_streams_own_and_a_prefix_of_longer_ones(tmp_path: Path) -> None:

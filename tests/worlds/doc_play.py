@@ -8,12 +8,13 @@ from collections.abc import Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
+from textwrap import dedent
 from typing import Final
 
 from servetwin.cli import main as cli
 from servetwin.cli import realexec as realexec_cli
 from servetwin.sweeps.axes import axes_of
-from tests.worlds.doc_commands import STANDS_FOR, Command, own_classes, statuses_of, why_parsed_only
+from tests.worlds.doc_commands import PAGES, STANDS_FOR, Command, own_classes, statuses_of, why_parsed_only
 
 # Requests of a run: of a page with real workers so few that simulations and real runs have the same.
 REQUESTS, REAL_REQUESTS = 20, 6
@@ -28,6 +29,7 @@ SMALL: Final = {
     "realexec calibrate": ("quick=true",),
 }
 _SEARCH: Final = "search.trials"
+_PASTED: Final = re.compile(r"(?ms)^    cat > (\w+\.\w+) <<'EOF'\n(.*?)^    EOF$")
 _MISSING: Final = re.compile(r"was not found in|SERVETWIN_PROFILES")
 
 
@@ -85,6 +87,8 @@ def play(page: Sequence[Command], real: bool, servers: Sequence[str]) -> Played:
     ``real``: those that need torch too. ``servers``: two addresses, for the pages' ports 8101 and 8102.
     """
     played, unmade = Played(), set[str]()
+    for name in dict.fromkeys(command.page for command in page):
+        write_files(name)
     for command in page:
         words = [_at(word, servers) for word in small(command, REAL_REQUESTS if real else REQUESTS)]
         why = why_parsed_only(command) or _why_not_here(command, words, unmade, real)
@@ -155,6 +159,13 @@ def write_policies(words: Sequence[str]) -> None:
     for module, name in re.findall(r"(\w+):([A-Z]\w+)", " ".join(words)):
         if name in blocks:
             Path(f"{module}.py").write_text(blocks[name], encoding="utf-8")
+
+
+def write_files(page: str) -> None:
+    """The files that the page's reader pastes: ``cat > NAME <<'EOF'``, lines, ``EOF``."""
+    (path,) = (path for path in PAGES if path.name == page)
+    for name, text in _PASTED.findall(path.read_text(encoding="utf-8")):
+        Path(name).write_text(dedent(text), encoding="utf-8")
 
 
 def _measured(run: Path) -> None:

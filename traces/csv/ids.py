@@ -4,12 +4,15 @@ import re
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
-from traces.columns import PrefixBlocks
+from traces.columns import MOST_ID, PrefixBlocks, opaque_ids
 from traces.csv.bytes import Block, Bools, Ints, whole_numbers
 from traces.csv.column import RefuseRow
 from traces.csv.line import Refuse, shown
-from traces.workload import INT64_MAX
+
+Unsigned = NDArray[np.uint64]
+_MOST_DIGITS = len(str(MOST_ID))
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,16 +25,16 @@ class Ids:
         """An empty column."""
         return IdsColumn(self.block_tokens)
 
-    def judge(self, text: str, refuse: Refuse) -> Ints:
+    def judge(self, text: str, refuse: Refuse) -> Unsigned:
         """The ids of a cell, or TraceError."""
         remedy = "write whole numbers with single spaces between, such as 0 1 2"
         if not re.fullmatch(r"(?:[0-9]+(?: [0-9]+)*)?", text):
             raise refuse(f"{shown(text)} is not a list of ids", remedy)
         longest = max((id for id in text.split(" ")), key=len)
         digits = [id.lstrip("0") or "0" for id in text.split(" ")] if text else []
-        if any(len(id) > 19 or int(id) > INT64_MAX for id in digits):
-            raise refuse(f"{shown(longest)} is more than {INT64_MAX}", "write smaller ids")
-        return np.array([int(id) for id in digits], dtype=np.int64)
+        if any(len(id) > _MOST_DIGITS or int(id) > MOST_ID for id in digits):
+            raise refuse(f"{shown(longest)} is more than {MOST_ID}", "write smaller ids")
+        return np.array([int(id) for id in digits], dtype=np.uint64)
 
 
 class IdsColumn:
@@ -40,8 +43,8 @@ class IdsColumn:
     def __init__(self, block_tokens: int) -> None:
         self._block_tokens = block_tokens
         self._counts: list[Ints] = []
-        self._ids: list[Ints] = []
-        self._judged: dict[int, Ints] = {}  # rows of the block read last
+        self._ids: list[Unsigned] = []
+        self._judged: dict[int, Unsigned] = {}  # rows of the block read last
 
     def read(self, block: Block, begin: Ints, end: Ints) -> Bools:
         """See Column."""
@@ -55,12 +58,12 @@ class IdsColumn:
         start = np.where(number == 0, begin[row], np.concatenate(([0], stop[:-1] + 1))[: len(row)])
         ids, id_ok = whole_numbers(block, start, stop)
         self._counts.append(count)
-        self._ids.append(np.where(id_ok, ids, 0))
+        self._ids.append(np.where(id_ok, ids, 0).astype(np.uint64))
         ok = np.ones(len(begin), dtype=np.bool_)
         ok[row[~id_ok]] = False
         return ok
 
-    def put(self, row: int, value: Ints) -> None:
+    def put(self, row: int, value: Unsigned) -> None:
         """See Column."""
         self._judged[row] = value
 
@@ -69,7 +72,7 @@ class IdsColumn:
         self._splice()
         counts = np.concatenate(self._counts)
         offsets = np.concatenate(([0], np.cumsum(counts)))
-        return PrefixBlocks(self._block_tokens, offsets, np.concatenate(self._ids))
+        return PrefixBlocks(self._block_tokens, offsets, opaque_ids(np.concatenate(self._ids)))
 
     def _splice(self) -> None:
         """Put the judged rows' ids in the place of what the block reader took for them."""

@@ -16,7 +16,7 @@ YEAR_MIN, YEAR_MAX = 1970, 2261
 
 _EPOCH = datetime(1970, 1, 1)
 _STAMP = re.compile(
-    r"(\d{4})-(\d\d)-(\d\d)[ T](\d\d):(\d\d):(\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)?", re.ASCII
+    r"(\d{4})-(\d\d)-(\d\d)[ T](\d\d):(\d\d):(\d\d)(?:\.(\d{1,9}))?(Z| ?UTC|[+-]\d\d(?::?\d\d)?)?", re.ASCII
 )
 _STAMP_CHARS = 19  # 2023-11-16 18:15:46
 _UTC = b"+00:00"
@@ -134,9 +134,9 @@ def _first_day(month_index: Ints) -> Ints:
 
 def _zone_s(cell: str, zone: str | None, refuse: Refuse) -> int:
     """Seconds that the zone is ahead of UTC."""
-    if zone is None or zone == "Z":
+    if zone is None or zone in ("Z", "UTC", " UTC"):
         return 0
-    hours, minutes = int(zone[1:3]), int(zone[4:6])
+    hours, minutes = int(zone[1:3]), int(zone[3:].lstrip(":") or 0)
     if hours > 23 or minutes > 59:
         raise _bad(cell, "has a time zone that does not exist", refuse)
     return (1 if zone[0] == "+" else -1) * (hours * 3600 + minutes * 60)

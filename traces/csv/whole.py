@@ -11,6 +11,7 @@ from traces.csv.line import Refuse, absent, shown
 from traces.times import OTHER_UNIT
 from traces.workload import MAX_TOKENS
 
+_POINTED = re.compile(r"(?<=[0-9])\.0+\Z", re.ASCII)
 _INT32_MAX = 2**31 - 1
 
 
@@ -19,7 +20,8 @@ class Whole:
     """A whole number from ``least`` to ``most``.
 
     noun: what it counts. blank: what an empty cell means, if anything. example: one for the errors to show.
-    time: whether ``trace.time_unit`` names the unit.
+    time: whether ``trace.time_unit`` names the unit. pointed: whether 374.0 is 374, as programs write numbers
+    of a column with gaps.
     """
 
     least: int = 0
@@ -29,6 +31,7 @@ class Whole:
     blank: int | None = None
     example: int = 374
     time: bool = False
+    pointed: bool = False
 
     def column(self) -> NumberColumn:
         """An empty column; of 32 bits where they hold every value, because traces are long."""
@@ -52,6 +55,8 @@ class Whole:
         cell = text.strip(" \t")
         if not cell and self.blank is not None:
             return self.blank
+        if self.pointed:
+            cell = _POINTED.sub("", cell)
         remedy = f"write a whole number such as {self.example}" + (f", {OTHER_UNIT}" if self.time else "")
         if absent(cell):
             raise refuse(f"the value is missing ({shown(cell)})", remedy)

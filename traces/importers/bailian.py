@@ -14,6 +14,7 @@ from traces.workload import Workload
 
 BLOCK_TOKENS: Final = 16
 CHAT: Final = "chat_id"
+PARENT: Final = "parent_chat_id"
 _EXAMPLE: Final = f'{{"{CHAT}": 0, "{TIME}": 0.25, "{PROMPT}": 35, "{OUTPUT}": 50, "{HASHES}": [0, 1, 2]}}'
 
 
@@ -28,11 +29,12 @@ def read_bailian(
 ) -> Workload:
     """The requests of one file; arrivals count from the run's start, as written. See ``read_mooncake``.
 
-    Chats are not read: what their turns share is in the block ids. time_unit None: s.
+    The first chat of a chain of parents is the session; what their turns share is in the block ids.
+    time_unit None: s.
     """
     if first_row(Path(path), _EXAMPLE).get(CHAT) is None:
         raise Spot(Path(path), 1).error("it is missing", f"write {_EXAMPLE}, or read it as mooncake", CHAT)
-    keys = BlockKeys(TIME, Clock("s"), _EXAMPLE)
+    keys = BlockKeys(TIME, Clock("s"), _EXAMPLE, chat=CHAT, parent=PARENT)
     return read_blocks(
         path,
         keys,

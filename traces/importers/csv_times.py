@@ -4,7 +4,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from traces.csv.table import Table, first_cells
-from traces.importers.requests import check_order
 from traces.times import Clock, Ints, ParsedTimes, read_in_unit
 
 
@@ -25,8 +24,8 @@ def read_times(
     def in_unit(unit: str) -> tuple[Table, Ints]:
         table = read(path, unit)
         times_ns = table.columns.pop(column)
-        check_order(times_ns, table.place, column)
         return table, times_ns
 
     first = first_cells(path).get(column) if time_unit is None else None
-    return read_in_unit(clock, time_unit, first, in_unit, from_first=from_first)
+    place = f"{path}, column {column}"
+    return read_in_unit(clock, time_unit, first, in_unit, from_first=from_first, place=place)

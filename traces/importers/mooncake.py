@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 from traces.checks import whole_number
 from traces.columns import Names, PrefixBlocks
 from traces.errors import TraceError
+from traces.importers.block_ids import Ids, check_count, ids_of, prefix_of
+from traces.importers.drawn_arrivals import Draw, no_arrivals
 from traces.importers.json_lines import (
     JsonTimes,
     Spot,
@@ -32,7 +34,8 @@ from traces.importers.json_lines import (
     whole,
     word,
 )
-from traces.importers.requests import check_limit, check_order, requests_of
+from traces.importers.requests import check_limit, requests_of
+from traces.importers.texts import Measure, measure_of
 from traces.reading import Origin
 from traces.replacing import replacing
 from traces.times import OTHER_UNIT, UNITS, Clock, read_in_unit
@@ -42,6 +45,8 @@ from traces.workload import INT64_MAX, LONGEST_NS, MAX_TOKENS, NS_PER_S, Workloa
 BLOCK_TOKENS: Final = 512
 """Tokens of a block in the published traces."""
 TIME, PROMPT, OUTPUT, HASHES = "timestamp", "input_length", "output_length", "hash_ids"
+TEXT, DELAY = "text_input", "delay"
+DELAYED: Final = "arrive their delay after the turn before them arrived: the file has no times of answers"
 UNIT_KEY: Final = "time_unit"
 """A key that files written with ``exact`` have, because their times have fractions of a ms."""
 EXAMPLE: Final = f'{{"{TIME}": 0, "{PROMPT}": 700, "{OUTPUT}": 50, "{HASHES}": [0, 1]}}'
@@ -55,9 +60,13 @@ class _Rows:
     arrival_ns: MutableSequence[int] = field(default_factory=lambda: array("q"))
     prompt: MutableSequence[int] = field(default_factory=lambda: array("q"))
     output: MutableSequence[int] = field(default_factory=lambda: array("q"))
-    hashes: list[MutableSequence[int] | None] = field(default_factory=list)
+    hashes: list[Ids | None] = field(default_factory=list)
     model: list[str | None] = field(default_factory=list)
     session: list[str | None] = field(default_factory=list)
+    last_ns: dict[str, int] = field(default_factory=dict)
+    delayed: int = 0
+    timed: int = 0
+    texts: int = 0
     priority: list[int | None] = field(default_factory=list)
     cap: list[int | None] = field(default_factory=list)
 
@@ -70,6 +79,10 @@ def read_mooncake(
     block_tokens: int = BLOCK_TOKENS,
     partial_prefix: bool = False,
     time_unit: str | None = None,
+    chars_per_token: float | None = None,
+    rate_per_s: float | None = None,
+    gap_cv: float = 1.0,
+    seed: int = 0,
 ) -> Workload:
     """The requests of one file; arrivals count from the run's start, as written, exact to the nanosecond.
 
@@ -79,6 +92,9 @@ def read_mooncake(
     limit: only the first rows, those to be dropped included; the whole file is still judged.
     block_tokens: tokens of a full block. The last, partly filled block of a prompt may have an id or none;
     partial_prefix: still fewer hash_ids are taken.
+    A turn with a delay in ms instead of a timestamp (AIPerf) arrives so long after the turn before it in its
+    session did. chars_per_token: of prompts that are text (text_input); None: such are refused. rate_per_s,
+    gap_cv, seed: of drawn arrivals, for a file without times.
     The keys model, priority and max_new_tokens are read when every line has them, session_id where it is.
     Rows with output_length 0 are left out and counted in ``dropped``.
     Raises TraceError naming file, line, key and remedy for anything else that is not a request.
@@ -92,16 +108,23 @@ def read_mooncake(
         block_tokens=block_tokens,
         partial_prefix=partial_prefix,
         time_unit=time_unit,
+        measure=None if chars_per_token is None else measure_of(None, chars_per_token),
+        draw=Draw(rate_per_s, gap_cv, seed, "mooncake"),
     )
 
 
 @dataclass(frozen=True, slots=True)
 class BlockKeys:
-    """What differs between files with Mooncake's keys. time: the arrivals' key. example: a line."""
+    """What differs between files with Mooncake's keys. time: the arrivals' key. example: a line.
+
+    chat, parent: keys of a request's chat and the one it continues; both name its session.
+    """
 
     time: str
     clock: Clock
     example: str
+    chat: str | None = None
+    parent: str | None = None
 
 
 def read_blocks(
@@ -113,8 +136,10 @@ def read_blocks(
     block_tokens: int,
     partial_prefix: bool,
     time_unit: str | None,
+    measure: Measure | None = None,
+    draw: Draw | None = None,
 ) -> Workload:
-    """See ``read_mooncake``."""
+    """See ``read_mooncake``. measure: of prompts that are text. draw: how arrivals are drawn if need be."""
     check_limit(limit)
     size = whole_number("block_tokens", block_tokens, 1, MAX_TOKENS)
     file = Path(path)
@@ -122,13 +147,11 @@ def read_blocks(
 
     def read(unit: str) -> tuple[_Rows, NDArray[np.int64]]:
         rows, times = _Rows(), JsonTimes(keys.time, unit)
-        for spot, row in json_rows(file, keys.example):
-            rows.arrival_ns.append(times.ns(row, spot))
-            _add(rows, row, spot)
-            _check_blocks(rows, size, partial_prefix, spot)
-        times_ns = int64(rows.arrival_ns)
-        check_order(times_ns, line_of(file), keys.time)
-        return rows, times_ns
+        for spot, row in _with_sessions(json_rows(file, keys.example), keys):
+            rows.arrival_ns.append(_arrival_ns(rows, row, times, draw, spot))
+            _add(rows, row, measure, spot)
+            check_count(rows.hashes[-1], rows.prompt[-1], size, partial=partial_prefix, spot=spot, key=HASHES)
+        return rows, int64(rows.arrival_ns)
 
     first = first_row(file, keys.example)
     written = first.get(UNIT_KEY)
@@ -140,12 +163,54 @@ def read_blocks(
         "prompt_tokens": int64(rows.prompt),
         "output_tokens": int64(rows.output),
         "session": names_or_none(rows.session),
-        "prefix": _prefix(rows, size, file),
+        "prefix": prefix_of(rows.hashes, size, HASHES, file),
         "model": Names.of(rows.model) if all_or_none(rows.model, "model", file) else None,
         "priority": ints_or_none(rows.priority, "priority", file),
         "max_new_tokens": ints_or_none(rows.cap, "max_new_tokens", file),
     }
-    return requests_of(origin, columns, name=name, limit=limit, labels=times.labels)
+    labels = () if draw is not None and draw.rate_per_s is not None else times.labels
+    if rows.texts and measure is not None:
+        labels = (*labels, f"prompt lengths of {rows.texts} of {len(rows.prompt)} rows {measure.label()}")
+    if rows.delayed:
+        labels = (*labels, f"{rows.delayed} of {len(rows.prompt)} requests {DELAYED}")
+    workload = requests_of(origin, columns, name=name, limit=limit, labels=labels)
+    return workload if draw is None or draw.rate_per_s is None else draw.arrivals(workload, file)
+
+
+def _with_sessions(
+    rows: Iterator[tuple[Spot, dict[str, Any]]], keys: BlockKeys
+) -> Iterator[tuple[Spot, dict[str, Any]]]:
+    """The rows, with the first chat of its chain as the session of each if they have chats."""
+    if keys.chat is None or keys.parent is None:
+        yield from rows
+        return
+    firsts: dict[str, str] = {}
+    for spot, row in rows:
+        chat, parent = word(row, keys.chat, spot), word(row, keys.parent, spot)
+        if chat is not None:
+            firsts[chat] = firsts.get(parent or "", chat)
+        yield spot, row if chat is None else {**row, "session_id": firsts[chat]}
+
+
+def _arrival_ns(rows: _Rows, row: dict[str, Any], times: JsonTimes, draw: Draw | None, spot: Spot) -> int:
+    """When a row arrives; 0 if arrivals are drawn."""
+    session, timed = word(row, "session_id", spot), row.get(times.key) is not None
+    if draw is not None and draw.rate_per_s is not None:
+        if timed:
+            problem = "the file has arrivals of its own"
+            raise spot.error(problem, "leave out trace.rate_per_s", times.key)
+        return 0
+    if not timed and draw is not None and row.get(DELAY) is not None and session in rows.last_ns:
+        at_ns = rows.last_ns[session] + JsonTimes(DELAY, "ms").ns(row, spot)
+        rows.delayed += 1
+    elif not timed and draw is not None and not rows.timed:
+        raise no_arrivals(spot.path)
+    else:
+        at_ns = times.ns(row, spot)
+        rows.timed += 1
+    if session is not None:
+        rows.last_ns[session] = at_ns
+    return at_ns
 
 
 def _check_latest(arrival_ns: NDArray[np.int64], file: Path, time: str) -> None:
@@ -156,8 +221,8 @@ def _check_latest(arrival_ns: NDArray[np.int64], file: Path, time: str) -> None:
         raise line_of(file)(row).error(problem, f"write the time since the trace's start, {OTHER_UNIT}", time)
 
 
-def _add(rows: _Rows, row: dict[str, Any], spot: Spot) -> None:
-    rows.prompt.append(whole(row, PROMPT, spot, least=1))
+def _add(rows: _Rows, row: dict[str, Any], measure: Measure | None, spot: Spot) -> None:
+    rows.prompt.append(_prompt(rows, row, measure, spot))
     rows.output.append(whole(row, OUTPUT, spot))
     rows.model.append(word(row, "model", spot))
     rows.session.append(word(row, "session_id", spot))
@@ -167,45 +232,24 @@ def _add(rows: _Rows, row: dict[str, Any], spot: Spot) -> None:
     )
     cap = row.get("max_new_tokens")
     rows.cap.append(None if cap is None else whole(row, "max_new_tokens", spot, least=1))
-    rows.hashes.append(_hashes(row, spot))
+    rows.hashes.append(ids_of(row, HASHES, spot))
 
 
-def _hashes(row: dict[str, Any], spot: Spot) -> MutableSequence[int] | None:
-    ids = row.get(HASHES)
-    if ids is None:
-        return None
-    if not isinstance(ids, list):
-        raise spot.error(f"{shown(ids)} is not a list", "write one whole number per block", HASHES)
-    for at in ids:
-        if type(at) is not int or not 0 <= at <= INT64_MAX:
-            raise spot.error(
-                f"{shown(at)} is not a block id", f"write whole numbers from 0 to {INT64_MAX}", HASHES
-            )
-    return array("q", ids)
-
-
-def _check_blocks(rows: _Rows, size: int, partial: bool, spot: Spot) -> None:
-    hashes, prompt = rows.hashes[-1], rows.prompt[-1]
-    if hashes is None:
-        return
-    blocks = -(-prompt // size)
-    if len(hashes) in (blocks, prompt // size) or (partial and len(hashes) < blocks):
-        return
-    raise spot.error(
-        f"{len(hashes)} ids do not fit {prompt} tokens in blocks of {size}",
-        f"write {blocks}" + (" at most" if partial else ", or read it with another block size"),
-        HASHES,
-    )
-
-
-def _prefix(rows: _Rows, size: int, file: Path) -> PrefixBlocks | None:
-    if not all_or_none(rows.hashes, HASHES, file):
-        return None
-    counts = [len(ids) for ids in rows.hashes if ids is not None]
-    flat = array("q")
-    for ids in rows.hashes:
-        flat.extend(ids or ())
-    return PrefixBlocks(size, np.concatenate(([0], np.cumsum(counts, dtype=np.int64))), int64(flat))
+def _prompt(rows: _Rows, row: dict[str, Any], measure: Measure | None, spot: Spot) -> int:
+    """Tokens of the prompt, of its text if the row has no length."""
+    text = row.get(TEXT)
+    if row.get(PROMPT) is not None or text is None:
+        return whole(row, PROMPT, spot, least=1)
+    if not isinstance(text, str) or not text:
+        raise spot.error(f"{shown(text)} is not a prompt", f"write its text, or its length as {PROMPT}", TEXT)
+    if measure is None:
+        raise spot.error(
+            f"the prompt is a text without {PROMPT}",
+            "write trace.chars_per_token=4 to estimate its tokens, or add its length",
+            TEXT,
+        )
+    rows.texts += 1
+    return measure.tokens(measure.size(text, spot), spot, TEXT)
 
 
 def write_mooncake(

@@ -10,6 +10,7 @@ conversation that each row is a turn of.
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traces.arrow import arrow_numbers, arrow_words, codes_of, numbers_of
-from traces.columns import ABSENT, Names, PrefixBlocks
+from traces.columns import ABSENT, Names, PrefixBlocks, opaque_ids
 from traces.csv.stamp import Stamp
 from traces.errors import TraceError
 from traces.importers.json_lines import (
@@ -27,29 +28,34 @@ from traces.importers.json_lines import (
     shorter,
     shown,
 )
-from traces.importers.requests import check_limit
+from traces.importers.requests import check_limit, in_order
 from traces.reading import Origin, most_unpacked_bytes
 from traces.replacing import replacing
 from traces.times import DIGITS, ISO, OTHER_UNIT, Clock, Ints, read_in_unit
 from traces.turns import Turns
-from traces.workload import COLUMNS, INT64_MAX, Workload
+from traces.workload import COLUMNS, INT64_MAX, Workload, taken
 
 # The arrivals of a Parquet file: whole or decimal numbers of some unit, or dates.
 
 _FLOATS: Final = 2.0**63
 
 
+NS: Final = Clock("ns", stated=True)
+
+
 def read_arrivals(
-    values: Any, time_unit: str | None, column: str, file: Path
+    values: Any, time_unit: str | None, column: str, file: Path, clock: Clock = NS
 ) -> tuple[Ints, tuple[str, ...]]:
     """The arrivals of a column without nulls in ns, and the labels about their unit. Raises TraceError."""
+    place = f"{file}, column {column}"
     if not len(values):
         return np.zeros(0, dtype=np.int64), ()  # refused as a workload without requests
     _, times = read_in_unit(
-        Clock("ns", stated=True),
+        clock,
         time_unit,
-        _first_date(values),
-        lambda unit: (None, _arrivals_ns(values, unit, f"{file}, column {column}")),
+        _first(values),
+        lambda unit: (None, _arrivals_ns(values, unit, place)),
+        place=place,
     )
     return times.arrival_ns, times.labels
 
@@ -86,13 +92,15 @@ def _too_late(place: str, unit: str) -> TraceError:
     )
 
 
-def _first_date(values: Any) -> str | None:
-    """The first value as text if the column holds dates or texts, for the rules of ``traces.times``."""
+def _first(values: Any) -> str | Decimal | None:
+    """The first value for the rules of ``traces.times``: dates and texts as text, numbers as decimals."""
     import pyarrow as pa
 
     kind = values.type
     if len(values) and (pa.types.is_timestamp(kind) or is_text(kind)):
         return str(values[0].as_py())
+    if len(values) and (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+        return Decimal(str(values[0].as_py()))
     return None
 
 
@@ -143,7 +151,11 @@ _VALUE_BYTES: Final = 8
 
 
 def read_parquet(
-    path: str | Path, *, name: str | None = None, limit: int | None = None, time_unit: str | None = None
+    path: str | Path,
+    *,
+    name: str | None = None,
+    limit: int | None = None,
+    time_unit: str | None = None,
 ) -> Workload:
     """The workload of one file, as ``write_parquet`` wrote it or with the needed columns by another hand.
 
@@ -159,13 +171,16 @@ def read_parquet(
     about = _about(table.schema.metadata or {}, file)
     size, common = about.pop("prefix_block_tokens", None), about.pop("prefix_common_tokens", None)
     columns: dict[str, Any] = {}
-    with _damage_of(file):
+    with damage_of(file):
         for column in table.column_names:
             if column != ARRIVAL:
                 columns[column] = _column(table[column], column, size, common, file)
-        _refuse_nulls(table[ARRIVAL], ARRIVAL, file)
+        refuse_nulls(table[ARRIVAL], ARRIVAL, file)
         columns[ARRIVAL], labels = read_arrivals(table[ARRIVAL], time_unit, ARRIVAL, file)
-    about["labels"] = (*about.get("labels", ()), *labels)
+    order, unsorted = in_order(columns[ARRIVAL])
+    if unsorted:
+        columns = {column: taken(values, order) for column, values in columns.items()}
+    about["labels"] = (*about.get("labels", ()), *labels, *unsorted)
     given = {"name": origin.name, "source": origin.source, "rows_read": table.num_rows} | about
     if name:
         given["name"] = name
@@ -233,7 +248,7 @@ def _metadata(workload: Workload) -> dict[str, str]:
 
 
 @contextmanager
-def _damage_of(file: Path) -> Iterator[None]:
+def damage_of(file: Path) -> Iterator[None]:
     """Whatever pyarrow raises on bytes that are no sound Parquet file, as one sentence."""
     import pyarrow as pa
 
@@ -248,10 +263,10 @@ def _table(file: Path) -> Any:
     """All columns, those of names with each different word held once."""
     import pyarrow.parquet as pq
 
-    with _damage_of(file):
+    with damage_of(file):
         with pq.ParquetFile(file) as opened:
             _check_columns(opened.schema_arrow.names, file)
-            _check_size(opened.metadata, file)
+            check_size(opened.metadata, file)
             words = [
                 field.name for field in opened.schema_arrow if field.name in NAMES and is_text(field.type)
             ]
@@ -259,7 +274,7 @@ def _table(file: Path) -> Any:
             return opened.read()
 
 
-def _check_size(metadata: Any, file: Path) -> None:
+def check_size(metadata: Any, file: Path) -> None:
     """Refuse, before any is read, columns that would be far larger in memory than they are in the file."""
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     columns = [group.column(number) for group in groups for number in range(group.num_columns)]
@@ -292,17 +307,18 @@ def _column(values: Any, column: str, size: int | None, common: int | None, file
     import pyarrow as pa
 
     if column in NAMES:
-        return _names(values, column, file)
-    _refuse_nulls(values, column, file)
+        return names_of(values, column, file)
+    refuse_nulls(values, column, file)
     if column == PREFIX and common is None:
-        return _prefix(values, size, file)
+        return prefix_blocks(values, size, file)
     if not pa.types.is_integer(values.type):
         raise TraceError(f"{file}, column {column} holds {kind_of(values)}: write int64")
     numbers = _int64(values, column, file)
     return Turns(numbers, common) if column == PREFIX and common is not None else numbers
 
 
-def _refuse_nulls(values: Any, column: str, file: Path) -> None:
+def refuse_nulls(values: Any, column: str, file: Path) -> None:
+    """TraceError at the first row of a column that has no value."""
     if values.null_count:
         row = values.is_null().index(True).as_py()
         raise TraceError(f"{file}, column {column}: row {row} (the first is 0) is null: write its value")
@@ -317,7 +333,8 @@ def _int64(values: Any, column: str, file: Path) -> NDArray[np.int64]:
         raise TraceError(f"{file}, column {column} has numbers beyond int64: write smaller ones") from error
 
 
-def _names(values: Any, column: str, file: Path) -> Names:
+def names_of(values: Any, column: str, file: Path) -> Names:
+    """The column of names; rows of all but model may lack one. Raises TraceError."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -351,7 +368,8 @@ def _check_words(values: Any, column: str, file: Path) -> None:
     _refuse_large(sum(lengths), file)
 
 
-def _prefix(values: Any, size: int | None, file: Path) -> PrefixBlocks:
+def prefix_blocks(values: Any, size: int | None, file: Path) -> PrefixBlocks:
+    """The column of lists of block ids, ``size`` tokens each. Raises TraceError."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -370,9 +388,18 @@ def _prefix(values: Any, size: int | None, file: Path) -> PrefixBlocks:
         raise TraceError(f"{file}, column {PREFIX} has a null inside a list: write whole numbers")
     counts = numbers_of(pc.list_value_length(values)).astype(np.int64)
     try:
-        return PrefixBlocks(size, np.concatenate(([0], np.cumsum(counts))), _int64(ids, PREFIX, file))
+        return PrefixBlocks(size, np.concatenate(([0], np.cumsum(counts))), _ids(ids, file))
     except TraceError as error:
         raise TraceError(f"{file}, column {PREFIX}: {error}") from error
+
+
+def _ids(ids: Any, file: Path) -> NDArray[np.int64]:
+    """Ids of blocks, which are opaque: unsigned ones of 64 bits get others."""
+    import pyarrow as pa
+
+    if pa.types.is_uint64(ids.type):
+        return opaque_ids(numbers_of(ids))
+    return _int64(ids, PREFIX, file)
 
 
 def _about(metadata: dict[bytes, bytes], file: Path) -> dict[str, Any]:

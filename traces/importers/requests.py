@@ -1,8 +1,7 @@
-"""What the readers of all formats share: the first rows, their order, what is left out and why."""
+"""What the readers of all formats share: the first rows, their order of arrival, what is left out and why."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,20 +11,12 @@ from traces.columns import Names, Rows
 from traces.csv.word import compacted
 from traces.errors import TraceError
 from traces.reading import Origin
-from traces.workload import MAX_ROWS, NS_PER_S, Workload, taken
+from traces.workload import MAX_ROWS, Workload, taken
 
 DROPPED_ZERO_OUTPUT: Final = "zero output tokens"
 NO_LENGTHS: Final = "no lengths in the source: 1 prompt and 1 output token each"
 
 Bools = NDArray[np.bool_]
-
-
-class Spot(Protocol):
-    """A place in a file that a sentence can point to."""
-
-    def error(self, problem: str, remedy: str, field: str | None = None, /) -> TraceError:
-        """TraceError that names the place, the field if there is one, the problem and the remedy."""
-        ...
 
 
 @dataclass(slots=True)
@@ -61,15 +52,6 @@ def first_rows(rows: int, limit: int | None) -> tuple[int, tuple[str, ...]]:
     return limit, (f"first {limit} of {rows} requests",)
 
 
-def check_order(times_ns: NDArray[np.int64], place: Callable[[int], Spot], field: str) -> None:
-    """TraceError at the first row that arrives before the one above. place: of a row, the first is 0."""
-    step_ns = np.diff(times_ns)
-    if len(step_ns) and step_ns.min() < 0:
-        row = int(np.argmax(step_ns < 0))
-        problem = f"it arrives {-int(step_ns[row]) / NS_PER_S:.9g} s before the line above"
-        raise place(row + 1).error(problem, f"sort the lines by {field}", field)
-
-
 def requests_of(
     origin: Origin,
     columns: dict[str, Any],
@@ -89,23 +71,35 @@ def requests_of(
     return workload_of(origin, sieve, columns, name=name, labels=(*limited, *labels))
 
 
+def in_order(arrival_ns: NDArray[np.int64]) -> tuple[Rows, tuple[str, ...]]:
+    """The rows in order of arrival (equal times as they stand), and a label if they were in another."""
+    earlier = int(np.count_nonzero(np.diff(arrival_ns) < 0))
+    if not earlier:
+        return slice(len(arrival_ns)), ()
+    label = f"rows sorted by arrival: {earlier} arrived before the row above"
+    return np.argsort(arrival_ns, kind="stable"), (label,)
+
+
 def workload_of(
     origin: Origin, sieve: Sieve, columns: dict[str, Any], *, name: str | None, labels: tuple[str, ...]
 ) -> Workload:
     """The kept rows of ``columns`` (schema name -> values or None) as a workload; TraceError without any.
 
-    ``columns`` may be longer than the sieve, whose rows come first; it is emptied, since long traces fill the
-    memory.
+    Rows that are not in order of arrival are sorted, with a label; equal times keep their order. ``columns``
+    may be longer than the sieve, whose rows come first; it is emptied, since long traces fill the memory.
     """
     if not sieve.kept.any():
         why = ", ".join(f"{rows} rows: {reason}" for reason, rows in sieve.dropped.items())
         raise TraceError(f"{origin.path}: every request is left out ({why}): name another trace")
     rows: Rows = slice(len(sieve.kept)) if sieve.kept.all() else np.flatnonzero(sieve.kept)
+    order, unsorted = in_order(columns["arrival_ns"][rows])
+    if unsorted:
+        rows = np.arange(len(sieve.kept))[rows][order]
     return Workload(
         **{column: _kept(columns.pop(column), rows) for column in list(columns)},
         name=name or origin.name,
         source=origin.source,
-        labels=labels,
+        labels=(*labels, *unsorted),
         dropped=sieve.dropped,
         rows_read=len(sieve.kept),
     )

@@ -27,13 +27,12 @@ from traces.importers.json_lines import (
     int64,
     ints_or_none,
     json_rows,
-    line_of,
     names_or_none,
     shown,
     whole,
     word,
 )
-from traces.importers.requests import check_limit, check_order, requests_of
+from traces.importers.requests import check_limit, requests_of
 from traces.reading import Origin
 from traces.times import Clock, read_in_unit
 from traces.workload import Workload
@@ -86,7 +85,6 @@ def _columns(file: Path, unit: str) -> tuple[dict[str, Any], NDArray[np.int64]]:
         clients.append(word(flat, "client_id", spot))
         images.append(len(flat[_IMAGES]) if flat.get(_IMAGES) is not None else None)
     times_ns = int64(times)
-    check_order(times_ns, line_of(file), TIME)
     return {
         "prompt_tokens": int64(prompts),
         "output_tokens": int64(outputs),

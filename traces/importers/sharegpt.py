@@ -20,6 +20,7 @@ import numpy as np
 
 from traces.columns import Names
 from traces.errors import TraceError
+from traces.importers.drawn_arrivals import checked_rate_per_s, with_drawn_arrivals
 from traces.importers.json_lines import (
     STRICT,
     JsonProblem,
@@ -30,13 +31,7 @@ from traces.importers.json_lines import (
     word,
 )
 from traces.importers.requests import check_limit
-from traces.importers.vllm_bench import (
-    CHARS_PER_TOKEN,
-    Measure,
-    checked_rate_per_s,
-    measure_of,
-    with_drawn_arrivals,
-)
+from traces.importers.texts import CHARS_PER_TOKEN, Measure, measure_of
 from traces.reading import Origin, pieces
 from traces.turns import Turns
 from traces.workload import Workload

@@ -4,19 +4,17 @@ Source of the format: docs.vllm.ai/en/latest/benchmarking/cli (custom dataset: p
 tools write lengths as prompt_len, input_len or prompt_tokens, and arrivals as timestamp or arrival_time (s).
 """
 
-import math
 from array import array
 from collections.abc import Callable, MutableSequence
 from dataclasses import dataclass, field
-from numbers import Integral
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from traces.checks import positive_number, short_number
 from traces.errors import TraceError
+from traces.importers.drawn_arrivals import checked_rate_per_s, with_drawn_arrivals
 from traces.importers.json_lines import (
     JsonTimes,
     Spot,
@@ -24,14 +22,13 @@ from traces.importers.json_lines import (
     first_row,
     int64,
     json_rows,
-    line_of,
     not_whole,
     shown,
     whole,
 )
-from traces.importers.requests import check_limit, check_order, requests_of
+from traces.importers.requests import check_limit, requests_of
+from traces.importers.texts import CHARS_PER_TOKEN, Measure, measure_of
 from traces.reading import Origin
-from traces.streams import stream
 from traces.times import KEY, Clock, read_in_unit
 from traces.workload import MAX_TOKENS, Workload
 
@@ -41,43 +38,6 @@ TIME_KEYS: Final = ("timestamp", "arrival_time")
 PROMPT_KEYS: Final = ("prompt_len", "input_len", "prompt_tokens", "input_tokens")
 OUTPUT_KEYS: Final = ("output_tokens", "output_len")
 CAP: Final = "max_tokens"
-CHARS_PER_TOKEN: Final = 4.0
-"""Characters of English text per token, the rule of thumb of help.openai.com (what are tokens)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Measure:
-    """How long a text is: counted by ``count``, or estimated from its characters when that is None."""
-
-    count: Callable[[str], int] | None
-    chars_per_token: float
-
-    def size(self, text: str, spot: Spot) -> int:
-        """Tokens (at least 1) if they are counted, otherwise characters: sizes can be added."""
-        if self.count is None:
-            return len(text)
-        tokens = self.count(text)
-        if isinstance(tokens, bool) or not isinstance(tokens, Integral) or tokens < 1:
-            raise spot.error(f"count_tokens returned {tokens!r}", "return whole numbers of at least 1")
-        return int(tokens)
-
-    def tokens(self, size: int, spot: Spot, key: str) -> int:
-        """Tokens of a size, rounded up, at least 1; TraceError beyond ``MAX_TOKENS``."""
-        tokens = float(size) if self.count is not None else size / self.chars_per_token
-        if tokens > MAX_TOKENS:
-            raise spot.error(f"the text has more than {MAX_TOKENS} tokens", "shorten or delete it", key)
-        return max(1, math.ceil(tokens))
-
-    def label(self) -> str:
-        """What to say after the word lengths."""
-        if self.count is None:
-            return f"estimated at {short_number(self.chars_per_token)} characters per token"
-        return f"counted by {getattr(self.count, '__qualname__', type(self.count).__qualname__)}"
-
-
-def measure_of(count_tokens: Callable[[str], int] | None, chars_per_token: float) -> Measure:
-    """The measure of a reader's two options; TraceError unless ``chars_per_token`` is above 0."""
-    return Measure(count_tokens, positive_number("chars_per_token", chars_per_token))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -149,32 +109,6 @@ def read_vllm_bench(
     )
 
 
-def with_drawn_arrivals(
-    workload: Workload, *, rate_per_s: float, seed: int, gap_cv: float, reader: str, order: str = ""
-) -> Workload:
-    """The workload with Gamma arrivals from 0 on, drawn from the stream ``READER/arrivals``, and a label.
-
-    rate_per_s: as ``checked_rate_per_s`` gives it. order: said in the label after the rate.
-    Raises TraceError when ``gap_cv`` or ``seed`` is out of range.
-    """
-    from traces.synthetic.arrivals import (
-        gamma_arrivals_ns,  # late, so that reading recorded arrivals needs no drawing
-    )
-
-    rate, cv = rate_per_s, positive_number("gap_cv", gap_cv)
-    drawn = gamma_arrivals_ns(stream(seed, f"{reader}/arrivals"), len(workload), rate, cv)
-    bursts = "" if cv == 1.0 else f" with gap CV {short_number(cv)}"
-    label = f"no arrivals in the source: drawn at {short_number(rate)}/s{bursts}{order}"
-    return workload.labelled(label, arrival_ns=drawn)
-
-
-def checked_rate_per_s(rate_per_s: float | None, path: Path) -> float:
-    """``rate_per_s`` for a file without arrivals, if it is a number above 0; otherwise TraceError."""
-    if rate_per_s is None:
-        raise TraceError(f"{path} has no arrivals: write trace.rate_per_s= and the requests per second")
-    return positive_number("trace.rate_per_s", rate_per_s)
-
-
 def _read(file: Path, measure: Measure, unit: str) -> tuple[_Rows, NDArray[np.int64]]:
     """All rows, and their times in ns as written; zeros where the file has none."""
     rows, stamps = _Rows(), JsonTimes(TIME_KEYS[0], unit)
@@ -183,7 +117,6 @@ def _read(file: Path, measure: Measure, unit: str) -> tuple[_Rows, NDArray[np.in
     if not all_or_none(rows.times, rows.time_key, file):
         return rows, np.zeros(len(rows.times), np.int64)
     times_ns = int64([time for time in rows.times if time is not None])
-    check_order(times_ns, line_of(file), rows.time_key)
     return rows, times_ns
 
 
