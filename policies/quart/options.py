@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Literal, get_args
+from typing import Any, Final, Literal, get_args
 
 from policies.quart.attention import GraphAttention
 from policies.quart.attention_weights import WEIGHTS
@@ -22,6 +22,13 @@ from policies.quart.smoother import Smoother
 from serving.protocols.stages import PipelineView, StageDecision, StageScaler
 
 Predictor = Literal["none", "whitt", "measured", "attention"]
+
+
+_PREDICTORS: Final[dict[str, CvPredictor]] = {
+    "whitt": Whitt(),
+    "measured": Measured(),
+    "attention": GraphAttention(WEIGHTS),
+}
 
 
 class PerModel:
@@ -75,12 +82,8 @@ def quart(
     _known("corrector", corrector, ("pid", "rate"))
     _known("sign", sign, get_args(ErrorSign))
     _known("smoother", smoother, get_args(Predictor))
-    rule = key_rule or DEFAULTS[defaults].key_rule
-    _known("key_rule", rule, get_args(KeyRule))
-    for key, value in (("key_margin", key_margin), ("key_passes", key_passes)):
-        if value is not None and rule != "outstanding":
-            raise ValueError(f"{key} is read with key_rule=outstanding only: write that, or drop {key}")
     base = DEFAULTS[defaults]
+    rule = _key_rule(key_rule or base.key_rule, key_margin=key_margin, key_passes=key_passes)
     values: dict[str, Any] = {"form": delay, "control": corrector, "sign": sign, "key_rule": rule}
     if drain_s is not None and drain_s <= 0:
         raise ValueError(f"drain_s={drain_s:g} is not a duration: write seconds above 0")
@@ -91,17 +94,12 @@ def quart(
     smoothing = SMOOTHER_DEFAULTS[defaults]
     if hold_s is not None:
         smoothing = replace(smoothing, hold_s=hold_s)
-    predictors: dict[str, CvPredictor] = {
-        "whitt": Whitt(),
-        "measured": Measured(),
-        "attention": GraphAttention(WEIGHTS),
-    }
     manager = KeysManager(most_used) if keys else None
 
     def make() -> StageScaler:
         return Quart(
             corrector=Corrector(settings),
-            smoother=Smoother(predictors[smoother], smoothing) if smoother != "none" else None,
+            smoother=Smoother(_PREDICTORS[smoother], smoothing) if smoother != "none" else None,
             compensator=CpuCompensator(most_cores=most_cores) if compensator else None,
             keys=manager,
             placement=Placement(copies_first=copies_first) if placement else None,
@@ -178,6 +176,15 @@ def cocktail(
 def _gains(base: CorrectorSettings, *value: float | None) -> Gains:
     usual = base.gains.proportional, base.gains.integral_per_s, base.gains.derivative_s
     return Gains(*[ours if own is None else own for own, ours in zip(value, usual, strict=True)])
+
+
+def _key_rule(rule: str, **of_outstanding: float | None) -> str:
+    """The rule, if it is one and reads all of these that are given."""
+    _known("key_rule", rule, get_args(KeyRule))
+    for key, value in of_outstanding.items():
+        if value is not None and rule != "outstanding":
+            raise ValueError(f"{key} is read with key_rule=outstanding only: write that, or drop {key}")
+    return rule
 
 
 def _known(key: str, value: str, options: tuple[str, ...]) -> None:
