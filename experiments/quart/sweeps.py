@@ -16,7 +16,7 @@ LOADS: Final = (1.0, 2.0, 6.0)
 MAF_LOADS: Final = (1.0, 3.0)
 STARTS: Final = (2, 4)
 LONGER: Final = 4
-UNTOLD: Final[Words] = ("system.stages.planned_per_s=0",)
+TOLD: Final[Words] = ("system.stages.planned_per_s=null",)  # the mean rate of the run's configuration
 UNCOUNTED: Final[Words] = ("system.stages.drain_s=1e9",)  # longer than any run
 
 
@@ -44,10 +44,8 @@ def _sweeps_of(set_up: SetUp, systems: Sequence[Case]) -> Iterator[SetUpSweep]:
     yield sweep_of_words(
         "start", set_up, "replicas of every stage at the start; the set-up's is 1", systems, starts
     )
-    about = "the rate that InferLine plans for; the set-up's is the mean rate, which nobody else is told"
-    yield _of_one(
-        "plan", set_up, about, systems=systems, label="inferline", values={"that of the first second": UNTOLD}
-    )
+    about = "the rate that InferLine plans for; the set-up's is that of the first second"
+    yield _of_one("plan", set_up, about, systems=systems, label="inferline", values={"the mean rate": TOLD})
     if not bursts:
         about = (
             "what the formula of QUART's corrector takes for arrivals; the set-up's has what queues with them"
