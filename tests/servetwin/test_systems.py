@@ -148,9 +148,10 @@ def sets_apart(one: Ran) -> bool:
 
 
 def on_few(one: Ran) -> bool:
-    """Whether requests of high priority are on few instances."""
+    """Whether requests of high priority are on half of the instances at most."""
     columns = one.done.columns
-    return len(set(columns["replica"][columns["priority"] == 1].tolist())) < 5
+    high = set(columns["replica"][columns["priority"] == 1].tolist())
+    return 2 * len(high) <= len(set(columns["replica"].tolist()))
 
 
 def by_freeness(one: Ran) -> bool:

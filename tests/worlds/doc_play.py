@@ -163,9 +163,10 @@ def write_policies(words: Sequence[str]) -> None:
 
 def write_files(page: str) -> None:
     """The files that the page's reader pastes: ``cat > NAME <<'EOF'``, lines, ``EOF``."""
-    (path,) = (path for path in PAGES if path.name == page)
-    for name, text in _PASTED.findall(path.read_text(encoding="utf-8")):
-        Path(name).write_text(dedent(text), encoding="utf-8")
+    for path in PAGES:
+        if path.name == page:
+            for name, text in _PASTED.findall(path.read_text(encoding="utf-8")):
+                Path(name).write_text(dedent(text), encoding="utf-8")
 
 
 def _measured(run: Path) -> None:
