@@ -100,6 +100,7 @@ def solve(
     solver.parameters.cp_model_presolve = False  # presolve takes longer than it saves on 20 variables
     solver.parameters.linearization_level = 2
     solver.parameters.max_deterministic_time = deterministic_limit
+    solver.parameters.catch_sigint_signal = False  # else Ctrl-C ends the process without a word from then on
     code = solver.solve(model, _collector(cp_model, split, met))
     spent = float(solver.response_proto.deterministic_time)
     if code == cp_model.INFEASIBLE:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from servetwin.cli.flags import OWN_FLAGS
 from servetwin.config.config import Kind
 from servetwin.config.options import FOLDERS_VARIABLE
 from servetwin.config.overrides import echo
@@ -238,7 +239,7 @@ def _translated(words: Sequence[str], found: Translated) -> Iterator[str]:
         if _OF_HYDRA.fullmatch(plain):
             yield from _of_hydra(plain, found.command, words)
         elif removed:
-            others = [other for other in words if other is not word]
+            others = [other for other in words if other is not word and other not in OWN_FLAGS]
             yield _without(word, removed[1], removed[2], found, others)
         elif placed := _PLACED.fullmatch(plain):
             yield _at_its_place(plain, placed[1], placed[2], placed[3])

@@ -12,7 +12,7 @@ from servetwin.config.engine_config import EngineConfig
 from servetwin.config.overrides import closest, echo
 from servetwin.support.combination import combination_of
 from servetwin.support.evidence_table import evidence_tables
-from servetwin.support.table import listing, listing_data, table
+from servetwin.support.table import listing, listing_data, smallest_for, table
 from serving.vocabulary.errors import UserError
 
 EXAMPLE: Final = "servetwin support model=llama3_8b gpu=a100_80g tp=1"
@@ -101,14 +101,23 @@ def _instances(options: dict[str, str]) -> tuple[str, int]:
     from hwmodels.topology.topology import build
     from servetwin.support.multicast_bound import MODEL
 
-    group = len(build(load_cluster(options["cluster"])).scale_up_group(0))
-    text = options.get("tp", "1")
-    if not text.isdecimal() or not 1 <= int(text) <= group:
+    spec = load_cluster(options["cluster"])
+    group = len(build(spec).scale_up_group(0))
+    llm, least = load_llm(options.get("model", MODEL)), 1
+    if "model" in options:
+        least = smallest_for(load_gpu(spec.gpu), llm, _engine(DEFAULT_ENGINE)) or group + 1
+    if least > group:
         raise UserError(
-            f"tp={echo(text)} does not fit: an instance's GPUs reach each other without the network, so "
-            f"write a number from 1 to {group}"
+            f"model={llm.name} does not fit on the {group} GPUs of {spec.gpu} that reach each other without "
+            f"the network in cluster={options['cluster']}: write a smaller model or another cluster"
         )
-    return load_llm(options.get("model", MODEL)).name, int(text)
+    text = options.get("tp", str(least))
+    if not text.isdecimal() or not least <= int(text) <= group:
+        raise UserError(
+            f"tp={echo(text)} does not fit: an instance's GPUs hold {llm.name} and reach each other without "
+            f"the network, so write a number from {least} to {group}"
+        )
+    return llm.name, int(text)
 
 
 def _parse(words: Sequence[str]) -> dict[str, str]:

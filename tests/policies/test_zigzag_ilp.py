@@ -1,5 +1,7 @@
 """ZigZag's ILP: the printed forms and what is wrong with them, exact optima as oracles, limits, refusals."""
 
+import subprocess
+import sys
 from collections.abc import Sequence
 from fractions import Fraction
 from itertools import product
@@ -285,3 +287,20 @@ def test_without_or_tools_it_says_what_to_install(monkeypatch: pytest.MonkeyPatc
         Ilp()
     with pytest.raises(UserError, match=words):
         chosen("blitzscale", BLITZSCALE, ["fig15"])["fig15"].cases(1)
+
+
+def test_a_solve_leaves_ctrl_c_to_the_run() -> None:
+    """OR-tools would take SIGINT over with its first solve, and the process would end without a word."""
+    program = (
+        "import os, signal\n"
+        "from policies.live.zigzag_ilp import solve\n"
+        "from serving.protocols.live import LiveView\n"
+        "solve(LiveView(7, 6, (1,) * 6))\n"
+        "try:\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n"
+        "    print('nothing came')\n"
+        "except KeyboardInterrupt:\n"
+        "    print('stopped')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.strip()) == (0, "stopped"), done.stderr

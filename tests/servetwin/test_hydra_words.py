@@ -331,3 +331,8 @@ def test_values_of_hydras_grammar_that_are_refused(word: str, told: str) -> None
         load_config([word, "out=o"], "simulate")
     assert told in str(refused.value)
     refuses(UserError, "is a mapping: write values of single keys", axes_of, ["engine={a:1},{a:2}"])
+
+
+def test_a_removed_value_goes_with_flags(tmp_path: Path) -> None:
+    words = ["trace=azure_conv_like", "trace.requests=5", "cluster=a100_x2", f"out={tmp_path / 'run'}"]
+    assert servetwin_cli.run(["simulate", "~system/scaler=none", *words, "-q"]) == 0

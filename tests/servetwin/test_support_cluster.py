@@ -216,3 +216,11 @@ def test_a_png_too_and_nothing_else(tmp_path: Path) -> None:
         draw(topology, tmp_path / "nowhere" / "cluster.png")
     with pytest.raises(UserError, match="a host of 65 GPUs is too wide"):
         draw(build(hosts_x_gpus(1, 65, topology.spec)), tmp_path / "wide.png")
+
+
+def test_instances_hold_the_model(capsys: pytest.CaptureFixture[str]) -> None:
+    """Without tp the smallest that fits; less is refused."""
+    assert cli.run(["support", "cluster=blitz_a", "model=llama3_70b"]) == 0
+    assert "instances of 2 GPUs" in " ".join(capsys.readouterr().out.split())
+    assert cli.run(["support", "cluster=blitz_a", "model=llama3_70b", "tp=1"]) == 2
+    assert "write a number from 2 to 8" in " ".join(capsys.readouterr().err.split())

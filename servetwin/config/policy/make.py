@@ -94,6 +94,11 @@ def _as_annotated(value: Any, parameter: inspect.Parameter) -> Any:
     return tuple(value) if is_tuple and isinstance(value, list) else value
 
 
+def _remedy(error: str) -> str:
+    """Return what to write, unless the policy's own sentence says it."""
+    return "" if "write " in error else "; write other parameters"
+
+
 def _make_and_check(
     where: str, factory: Callable[..., Any], given: Mapping[str, Any], wanted: Sequence[str]
 ) -> tuple[Any, list[str]]:
@@ -104,9 +109,7 @@ def _make_and_check(
     except UserError:
         raise
     except (TypeError, ValueError) as error:
-        raise UserError(
-            f"{where} was refused by {factory.__name__}: {error}; write other parameters"
-        ) from error
+        raise UserError(f"{where} was refused by {factory.__name__}: {error}{_remedy(str(error))}") from error
     except (Exception, SystemExit) as error:
         raise UserError(
             f"{where} cannot be made: {factory.__name__} stopped with {place_of(error)}; mend it"
