@@ -11,6 +11,7 @@ from servetwin.config.key import DeclaredKey, Reader, declared_keys
 from servetwin.config.options import option_file, option_groups
 from servetwin.config.overrides import Wanted, leaves, unknown_key
 from servetwin.config.readers import MODELS_THAT_DECODE, REAL_WORKERS
+from serving.vocabulary.errors import UserError
 
 _OTHER_ENGINE: Final = "vllm_v0"  # beside vllm_v1, the default, in the tables
 
@@ -27,15 +28,36 @@ def shown(value: object) -> str:
 
 
 def key_help(word: str, kind: Kind) -> str:
-    """Return what is declared of a key, or of all keys that begin with a group's name.
+    """Return what is declared of a key, of all keys that begin with a group's name, or of a group of options.
 
-    UserError for a word that is neither.
+    Of a policy's parameter: its defaults by option. UserError for any other word.
     """
     known, values = declared_keys(RunConfig), defaults(kind)
     paths = [path for path in known if path == word or path.startswith(word.rstrip(".") + ".")]
-    if not (paths := [path for path in paths if path in values]):
-        raise unknown_key(word, [*values, *option_groups()], kind)
-    return "\n\n".join(_help_of(known[path], *values[path]) for path in paths) + "\n"
+    if paths := [path for path in paths if path in values]:
+        return "\n\n".join(_help_of(known[path], *values[path]) for path in paths) + "\n"
+    if word in option_groups():
+        return f"{word}=OPTION\n  one of {', '.join(option_groups()[word])}\n"
+    if found := _parameter_defaults(word):
+        lines = [f"  {option}: {shown(value)}" for option, value in found.items()]
+        return "\n".join([f"{word}: a parameter of policies, with this default", *lines, ""])
+    if word.startswith("trace."):
+        raise UserError(
+            f"'{word}' is no key of all traces, and may be a parameter of one: see docs/TRACES.md, or write "
+            "--help trace for the keys of all"
+        )
+    raise unknown_key(word, [*values, *option_groups()], kind)
+
+
+def _parameter_defaults(word: str) -> dict[str, Any]:
+    """Return option -> default of a parameter ``system.GROUP.NAME`` of its policies."""
+    top, _, name = word.rpartition(".")
+    group = top.replace(".", "/")
+    if not group.startswith("system/") or group not in option_groups():
+        return {}
+    files = {option: option_file(group, option) for option in option_groups()[group]}
+    params = {option: file.get("params") or {} for option, file in files.items()}
+    return {option: own[name] for option, own in params.items() if name in own}
 
 
 def _help_of(declared: DeclaredKey, default: Any, wanted: Wanted) -> str:
