@@ -7,8 +7,9 @@ is in ``infless``.
 
 from collections.abc import Callable
 
-from policies.quart.demand import NS_PER_S, History, Periods, Sizing, by_rate, by_slo, stop, targets_s
+from policies.quart.demand import NS_PER_S, History, Periods, Sizing, by_rate, stop, targets_s
 from policies.quart.free_room import FreeRoom, spread
+from policies.quart.queueing import fewest_within
 from serving.protocols.stages import PipelineView, StageDecision, StageView, StartReplicas
 
 
@@ -78,7 +79,7 @@ class InferLine:
 
         def rule(stage: StageView) -> tuple[int, int]:
             if self._sizing == "slo":
-                wanted = by_slo(rate_per_s, stage.replica_per_s, goals_s[stage.index])
+                wanted = fewest_within(goals_s[stage.index], rate_per_s, stage.replica_per_s)
             else:
                 wanted = by_rate(rate_per_s, stage.replica_per_s, self._utilization)
             return wanted, wanted if settled else stage.supply

@@ -4,7 +4,6 @@ from collections import deque
 from math import ceil
 from typing import Literal
 
-from policies.quart.queueing import fewest_within
 from serving.protocols.stages import PipelineView, StageReplicaView, StageView, StopReplicas
 
 NS_PER_S = 1_000_000_000
@@ -23,11 +22,6 @@ def targets_s(view: PipelineView, target_s: float = 0.0) -> tuple[float, ...]:
     total_s = sum([stage.exec_s for stage in view.stages])
     slack = (view.slo_s or 2 * total_s) / total_s
     return tuple([max(target_s or slack * stage.exec_s, 1.1 * stage.service_s) for stage in view.stages])
-
-
-def by_slo(arrival_per_s: float, replica_per_s: float, target_s: float) -> int:
-    """The fewest replicas whose mean delay by Erlang C is at most ``target_s``; 1 or more."""
-    return fewest_within(target_s, arrival_per_s, replica_per_s)
 
 
 def by_rate(arrival_per_s: float, replica_per_s: float, utilization: float) -> int:

@@ -9,8 +9,9 @@ of idle times are not implemented.
 
 from typing import Literal
 
-from policies.quart.demand import History, Periods, Sizing, by_rate, by_slo, stop, targets_s
+from policies.quart.demand import History, Periods, Sizing, by_rate, stop, targets_s
 from policies.quart.free_room import FreeRoom, spread
+from policies.quart.queueing import fewest_within
 from serving.protocols.stages import PipelineView, SetBatch, StageDecision, StageView, StartReplicas
 
 Batching = Literal["non_uniform", "uniform"]
@@ -69,7 +70,9 @@ class Infless:
         """How many units the rate needs, all with the same batch."""
         if self._sizing == "slo":
             goals_s = targets_s(view)
-            return max([by_slo(rate, stage.replica_per_s, goals_s[stage.index]) for stage in view.stages])
+            return max(
+                [fewest_within(goals_s[stage.index], rate, stage.replica_per_s) for stage in view.stages]
+            )
         return by_rate(rate, min(stage.replica_per_s for stage in view.stages), self._utilization)
 
     def _start(self, view: PipelineView, wanted: int, why: str) -> tuple[StageDecision, ...]:
