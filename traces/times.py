@@ -6,6 +6,8 @@ A reader has the unit of its format. Without ``trace.time_unit`` it takes anothe
 2. the first time, in s, ms, us or ns since 1970, lies in the years 2001 to 2103: that unit (``EPOCH_S``);
 3. files with the same keys exist in s and in ms (``Clock.other``): s for times with fractions of which, as
    ms, more than ``MOST_AS_MS_PER_S`` would arrive per second, and ms for whole numbers of which fewer would.
+   Not s where the times would last over a day as s and, as ms, up to ``MOST_PER_S`` would arrive per second:
+   a load test of some minutes.
 
 4. no format and no name says the unit (``Clock.open``): s for times with fractions, and for whole numbers
    the one unit in which ``PLAUSIBLE_PER_S`` requests arrive; where it cannot be told, the file is refused.
@@ -44,6 +46,8 @@ MOST_AS_MS_PER_S: Final = 10.0
 """Between arrivals per second that are plausible as milliseconds, and those that are, as seconds, 1000 times
 fewer. The recorded traces in this project's reach have 2.6 to 5.5 per second."""
 MOST_PER_S: Final = 100.0
+LONGEST_AS_S: Final = 86_400.0
+"""Seconds of a recording; a load test of minutes at tens of requests per second, read as s, lasts longer."""
 PLAUSIBLE_PER_S: Final = (0.01, MOST_PER_S)
 """Arrivals per second of a log of one service, wide enough for what the project has recorded (0.05 to 50)."""
 LONGEST_S: Final = 10 * 365.25 * 86_400
@@ -148,6 +152,8 @@ def _shows_other(times_ns: Ints, unit: str) -> str:
     as_ms_per_s = rate_per_s if unit == "ms" else rate_per_s * 1000
     if (as_ms_per_s > MOST_AS_MS_PER_S) != (unit == "ms"):
         return ""
+    if unit == "ms" and as_ms_per_s <= MOST_PER_S and _span_s(times_ns) * 1000 > LONGEST_AS_S:
+        return ""
     evidence = "some have fractions" if fractions else "all are whole numbers"
     rate = f"{rate_per_s:,.0f}" if rate_per_s >= 1000 else f"{rate_per_s:.3g}"
     return f"{evidence}, and as {unit} {rate} requests would arrive per second"
@@ -204,8 +210,12 @@ def _remark(clock: Clock, unit: str, why: str, doubts: list[str]) -> str:
 
 
 def _rate_per_s(times_ns: Ints) -> float | None:
-    span_ns = int(times_ns.max()) - int(times_ns.min())
-    return (len(times_ns) - 1) * NS_PER_S / span_ns if span_ns > 0 else None
+    span_s = _span_s(times_ns)
+    return (len(times_ns) - 1) / span_s if span_s > 0 else None
+
+
+def _span_s(times_ns: Ints) -> float:
+    return (int(times_ns.max()) - int(times_ns.min())) / NS_PER_S
 
 
 def _has_fractions(times_ns: Ints, unit: str) -> bool:

@@ -118,6 +118,14 @@ def test_an_unknown_unit_is_refused(tmp_path: Path, name: str) -> None:
         (mooncake("0.0", "0.25", "0.75", "60.5"), "mooncake", [0, 0.25, 0.75, 60.5], "s", True),
         (mooncake("0", "300.5", "600"), "mooncake", [0, 0.3005, 0.6], "ms", True),  # 3.3/s as ms: kept
         (mooncake("0", "5", "10"), "mooncake", [0, 0.005, 0.01], "ms", True),  # 200/s
+        # 20/s as ms for 100 s; as s a request every 50 s for 28 hours.
+        (
+            mooncake(*(f"{50 * i}.5" for i in range(2001))),
+            "mooncake",
+            [0.05 * i + 0.0005 for i in range(2001)],
+            "ms",
+            True,
+        ),
         (mooncake(f"{EPOCH_S}000", f"{EPOCH_S}500"), "mooncake", [0, 0.5], "ms", False),
         (mooncake(f"{EPOCH_S}.25", f"{EPOCH_S}.5"), "mooncake", [0, 0.25], "s", True),
         (mooncake(f"{EPOCH_S}000000", f"{EPOCH_S}500000"), "mooncake", [0, 0.5], "us", True),
