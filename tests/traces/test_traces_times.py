@@ -122,7 +122,7 @@ def test_an_unknown_unit_is_refused(tmp_path: Path, name: str) -> None:
         (
             mooncake(*(f"{50 * i}.5" for i in range(2001))),
             "mooncake",
-            [0.05 * i + 0.0005 for i in range(2001)],
+            [(50 * i + 0.5) / 1000 for i in range(2001)],
             "ms",
             True,
         ),
