@@ -5,6 +5,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Final
 
 from hwmodels.catalogue import read_yaml
+from hwmodels.catalogue.by_version import entries_up_to
 from hwmodels.errors import HardwareError
 from hwmodels.loading.startup import StartUp, load_start_up
 
@@ -128,8 +129,7 @@ def load_start_terms(engine: str, version: str | None = None) -> StartTerms:
     entries = read_yaml(START_UP_FILE).get(engine)
     if entries is None:
         return terms_from(startup, engine)
-    wanted = _number(version)
-    known = [entry for entry in entries if wanted is None or (_number(entry["from"]) or ()) <= wanted]
+    known = entries_up_to(entries, version)
     if not known:
         raise HardwareError(
             f"{START_UP_FILE} has {engine} only from {entries[0]['from']} on, not {version}: write a later "
@@ -145,12 +145,6 @@ def _whole(entry: Mapping[str, Any], entries: list[Mapping[str, Any]]) -> Mappin
     """An entry completed with what it inherits from its base."""
     base = [other for other in entries if other["from"] == entry.get("base")]
     return {**base[0], **entry} if base else entry
-
-
-def _number(version: str | None) -> tuple[int, ...] | None:
-    """The version as numbers, None if it has none."""
-    parts = (version or "").split(".")
-    return tuple(int(part) for part in parts) if all(part.isdecimal() for part in parts) else None
 
 
 _TERMS: Final = tuple(field.name for field in fields(StartTerms) if field.name not in ("engine", "sources"))

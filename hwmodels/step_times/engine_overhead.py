@@ -28,7 +28,8 @@ class EngineOverhead:
     ``graph_batches`` are the batch sizes captured as CUDA graphs, ascending: a step with up to the largest of
     them runs as the next captured size, including idle rows. ``source`` says where the numbers come from.
     ``inside``: the step times were measured whole, so nothing is added. ``error_s``: error of a step's
-    overhead, if it was fitted to measured steps; None: it was not.
+    overhead, if it was fitted to measured steps; None: it was not. ``per_sequence_error_s``: the error of
+    ``per_sequence_s`` beside it.
     """
 
     step_s: float = 0.0
@@ -37,6 +38,7 @@ class EngineOverhead:
     source: str = "none declared"
     inside: bool = False
     error_s: float | None = None
+    per_sequence_error_s: float = 0.0
     per_output_token_s: float = 0.0
 
     def __post_init__(self) -> None:
@@ -52,18 +54,34 @@ class EngineOverhead:
                 f"graph batches {self.graph_batches} must be increasing numbers of at least 1"
             )
 
-    def ends(self) -> tuple["EngineOverhead", "EngineOverhead", str]:
-        """The least and the most it may be, and the reason; no range if it is inside the steps."""
+    def ends(self, steps_judged: bool = False) -> tuple["EngineOverhead", "EngineOverhead", str]:
+        """The least and the most it may be, and the reason; no range if it is inside the steps.
+
+        ``steps_judged``: whole steps were judged with this overhead, so its error per step is in theirs.
+        """
         if self.inside:
             return self, self, "inside the measured steps"
+        if steps_judged:
+            each_s = self.per_sequence_error_s
+            told = f"; {1e6 * each_s:.2g} us a sequence either way" if each_s else ""
+            return self._moved(0.0, -each_s), self._moved(0.0, each_s), f"judged with the steps{told}"
         if self.error_s is not None:
-            low = replace(self, step_s=max(0.0, self.step_s - self.error_s))
-            source = f"fitted, {1e3 * self.error_s:.2g} ms a step either way"
-            return low, replace(self, step_s=self.step_s + self.error_s), source
+            step_s, each_s = self.error_s, self.per_sequence_error_s
+            source = f"fitted, {1e3 * step_s:.2g} ms a step either way"
+            if each_s:
+                source += f" and {1e6 * each_s:.2g} us a sequence"
+            return self._moved(-step_s, -each_s), self._moved(step_s, each_s), source
         if not (self.step_s or self.per_sequence_s or self.per_output_token_s):
             return self, replace(self, step_s=UNKNOWN_STEP_S), UNKNOWN_SOURCE
         low, high = (self._times(1.0 / DECLARED_FACTOR), self._times(DECLARED_FACTOR))
         return low, high, f"x{1.0 / DECLARED_FACTOR:g} to x{DECLARED_FACTOR:g} of what is declared, assumed"
+
+    def _moved(self, step_s: float, per_sequence_s: float) -> "EngineOverhead":
+        return replace(
+            self,
+            step_s=max(0.0, self.step_s + step_s),
+            per_sequence_s=max(0.0, self.per_sequence_s + per_sequence_s),
+        )
 
     def _times(self, factor: float) -> "EngineOverhead":
         return replace(

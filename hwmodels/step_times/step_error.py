@@ -7,7 +7,7 @@ from typing import Any, Final, Literal, get_args
 
 from hwmodels.errors import HardwareError
 
-How = Literal["held out", "fitted", "assumed"]
+How = Literal["measured runs", "held out", "fitted", "assumed"]
 PHASES: Final = ("prefill", "decode", "mixed")
 # Best first: a sum counts as its worst part.
 _HOWS: Final[tuple[str, ...]] = get_args(How)
@@ -17,8 +17,8 @@ _HOWS: Final[tuple[str, ...]] = get_args(How)
 class StepError:
     """A real step takes between ``low`` and ``high`` times the model's value.
 
-    ``how``: from points that the model had not seen, from those it was fitted to, or assumed; ``source``
-    states which points, or whose assumption.
+    ``how``: from whole runs of an engine, from points that the model had not seen, from those it was fitted
+    to, or assumed; ``source`` states which, or whose assumption.
     """
 
     low: float

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from random import Random
 
+from servetwin.assemble.front_end import FrontDoor
 from servetwin.assemble.streams import seed_of
 from servetwin.config.config import RunConfig
 from serving.vocabulary.closed_loop import ClosedLoop, Requests
@@ -10,12 +11,18 @@ from serving.vocabulary.request import Request
 from serving.vocabulary.units import NS_PER_S
 
 
-def requests_of(config: RunConfig, arrivals: Iterator[tuple[Request, int]]) -> Requests:
-    """Return the driver's requests: an open loop, or a closed loop of ``trace.clients`` clients."""
+def requests_of(
+    config: RunConfig, arrivals: Iterator[tuple[Request, int]], door: FrontDoor | None = None
+) -> Requests:
+    """Return the driver's requests: an open loop, or a closed loop of ``trace.clients`` clients.
+
+    ``door``: the front end that requests go through first; None: there is none.
+    """
     trace = config.trace
     if trace.clients is None:
-        return arrivals
-    return ClosedLoop(arrivals, client_starts_ns(config), round(trace.client_think_s * NS_PER_S))
+        return arrivals if door is None else door.delayed(arrivals)
+    think_ns = round(trace.client_think_s * NS_PER_S)
+    return ClosedLoop(arrivals, client_starts_ns(config), think_ns, door)
 
 
 def client_starts_ns(config: RunConfig) -> list[int]:

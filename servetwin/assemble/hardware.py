@@ -20,12 +20,14 @@ from hwmodels.profiles.profile_file import load_profile
 from hwmodels.profiles.step_profile import StepProfile
 from hwmodels.step_times.all_reduce_catalogue import Imitated
 from hwmodels.step_times.engine_overhead import EngineOverhead, EngineStepModel, vllm_graph_batches
+from hwmodels.step_times.engine_terms import engine_terms, errors_in_runs, has_engine_terms
 from hwmodels.step_times.expert_error import group_ends_s, other_skew
 from hwmodels.step_times.expert_rows import ExpertRows, GroupTimes
 from hwmodels.step_times.rows import StepRows
 from hwmodels.step_times.scaled_rows import ScaledRows
 from hwmodels.step_times.select import includes_overhead, shared_experts, step_model
 from hwmodels.step_times.stack_step import StackStep
+from hwmodels.step_times.step_error import StepErrors
 from hwmodels.step_times.step_time import StepModel
 from servetwin.assemble.hosted import hosted_models
 from servetwin.assemble.stage_cut import cut_of
@@ -42,6 +44,7 @@ OVERHEAD_INSIDE = "none: the measured times are of whole steps"
 @dataclass(frozen=True, slots=True)
 class ProfileUse:
     """The profile that a run's step times come from; ``forced``: why it would have been refused.
+    ``other_version``: for nothing but the engine's version.
 
     ``files``: (name, sha256) of its files. ``noise``: the profile's own statement why it is not to be
     trusted.
@@ -50,6 +53,7 @@ class ProfileUse:
     path: str
     digest: str
     forced: tuple[str, ...]
+    other_version: bool = False
     files: tuple[tuple[str, str], ...] = ()
     noise: tuple[str, ...] = ()
 
@@ -59,6 +63,7 @@ class Hardware:
     """One replica: ``rows`` are its compiled step times, ``step`` is the model behind them.
 
     ``prompts_factor``: scales steps with prompts alone, at an end of a range.
+    ``errors``: what measured runs of the engine say about its steps; None: the step model's own errors count.
     ``experts``: the joint work of a data-parallel group's engines; ``rows`` is then one engine's own part.
     """
 
@@ -71,6 +76,7 @@ class Hardware:
     layers: int
     experts: ExpertRows | None = None
     prompts_factor: float = 1.0
+    errors: StepErrors | None = None
 
     def together(self, tokens: Sequence[int]) -> int:
         """Return the time of a group's joint work in a step with these tokens, in fixed point."""
@@ -136,7 +142,21 @@ def _of_shape(config: RunConfig, shape_name: str, tp: int) -> Hardware:
         kv_arithmetic=kv.arithmetic,
         layers=llm.layers,
         experts=experts,
+        errors=None
+        if use is not None and use.forced and not use.other_version
+        else _errors_in_runs(engine, operations),
     )
+
+
+def _errors_in_runs(engine: EngineConfig, operations: StepModel) -> StepErrors | None:
+    """Return the error that measured runs show; None if the overhead is not the one fitted to them."""
+    declared = engine.overhead
+    if declared.error_s is None or not has_engine_terms(engine.software):
+        return None
+    fitted = engine_terms(engine.software, engine.version)["overhead"]
+    if any(getattr(declared, name) != value for name, value in fitted.items()):
+        return None
+    return errors_in_runs(operations, engine.software, engine.version)
 
 
 def parallelism_of(engine: EngineConfig, tp: int) -> Parallelism:
@@ -198,6 +218,7 @@ def overhead_of(engine: EngineConfig, operations: StepModel, layers: int) -> Eng
         graph_batches=vllm_graph_batches(largest) if declared.cuda_graphs else (),
         source=declared.source,
         error_s=declared.error_s,
+        per_sequence_error_s=declared.per_sequence_error_s or 0.0,
         per_output_token_s=declared.per_output_token_s,
     )
 
@@ -239,7 +260,15 @@ def _fitting(
         else "engine.asynchronous=false",  # a system that splits roles needs it
     )
     stamp = loaded.profile.stamp
-    return loaded.profile, ProfileUse(path, loaded.digest, loaded.problems, stamp.files, stamp.noise)
+    use = ProfileUse(
+        path=path,
+        digest=loaded.digest,
+        forced=loaded.problems,
+        other_version=len(loaded.problems) == 1 and stamp.engine_version != engine.version,
+        files=stamp.files,
+        noise=stamp.noise,
+    )
+    return loaded.profile, use
 
 
 def kv_memory(engine: EngineConfig, gpu: Gpu, llm: LlmShape, tp: int, cut: Cut | None = None) -> KvCapacity:

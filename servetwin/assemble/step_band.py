@@ -52,11 +52,12 @@ class StepBand:
 
 def band_of(hardware: Hardware) -> StepBand:
     """Return the model's own errors. A forced profile describes another set-up, so its error is unknown."""
-    forced = hardware.profile is not None and bool(hardware.profile.forced)
-    low, high, rests_on = hardware.overhead.ends()
+    forced = hardware.errors is None and hardware.profile is not None and bool(hardware.profile.forced)
+    low, high, rests_on = hardware.overhead.ends(steps_judged=hardware.errors is not None)
     if hardware.experts is not None:
         rests_on += f"; {hardware.experts.rests_on}"
-    return StepBand(ROUGH if forced else hardware.step.errors, low, high, rests_on)
+    errors = hardware.step.errors if hardware.errors is None else hardware.errors
+    return StepBand(ROUGH if forced else errors, low, high, rests_on)
 
 
 def at_end(hardware_of_model: Mapping[str, Hardware], end: End) -> dict[str, Hardware]:

@@ -47,12 +47,57 @@ class OverheadConfig:
         omit=None,
         read_by=(readers.STEP_TIME_RANGE,),
     )
+    per_sequence_error_s: float | None = key(
+        "error in seconds of a fitted overhead per sequence, beside `error_s`",
+        default=None,
+        within=OVERHEAD_S,
+        omit=None,
+        read_by=(readers.STEP_TIME_RANGE,),
+    )
     per_output_token_s: float = key(
         "seconds for each token that decoding sequences have generated so far, in every step "
         "(vLLM before 0.2 rebuilt all their text each time)",
         default=0.0,
         within=OVERHEAD_S,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrontEndConfig:
+    """What the server does around its engine, per request and per token, and its source."""
+
+    way_in_s: float = key(
+        "seconds from the end of a request's preparation to the engine", default=0.0, within=OVERHEAD_S
+    )
+    request_s: float = key(
+        "seconds that an API server process is busy with each request; others wait",
+        default=0.0,
+        within=OVERHEAD_S,
+    )
+    prompt_token_s: float = key(
+        "seconds that it is busy besides for each prompt token (tokeniser)", default=0.0, within=OVERHEAD_S
+    )
+    way_out_s: float = key(
+        "seconds from a token in the engine to the same token at the client", default=0.0, within=OVERHEAD_S
+    )
+    running_s: float = key(
+        "seconds that each request decoding at the same time on the instance adds to the way out",
+        default=0.0,
+        within=OVERHEAD_S,
+    )
+    api_server_count: int = key(
+        "API server processes of an instance", default=1, within=COUNT, vllm=("api_server_count",)
+    )
+    error_s: float | None = key(
+        "error in seconds of a fitted front end; the run's range uses it instead of a factor of 2",
+        default=None,
+        within=OVERHEAD_S,
+        omit=None,
+    )
+    source: str = key("where the front end's numbers come from", default="none declared")
+
+
+WITHOUT_FRONT_END: Final = FrontEndConfig()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,6 +280,12 @@ class EngineConfig:
         "takes all keys from a file, as `servetwin profile fit` prints it, and single keys "
         "beside it override it",
         read_by=(MODELS_THAT_DECODE,),
+    )
+    front_end: FrontEndConfig = key(
+        "the way of a request to the engine and of its tokens to the client "
+        "([METRICS](METRICS.md#at-the-engine-and-at-the-client)); simulations only",
+        omit=WITHOUT_FRONT_END,
+        read_by=(MODELS_THAT_DECODE, readers.SIMULATION),
     )
     exact: bool = key("one event per step instead of coalesced runs; same result, slower", default=False)
     preemption: str = key(

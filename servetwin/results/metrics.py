@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from servetwin.results.gap_sketch import GAPS_BUFFERED, GapSketch
@@ -39,7 +40,8 @@ class RunMetrics:
     Only 8 integers per finished request and 7 per unserved one grow with the run.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, sent_ns: Mapping[int, int] | None = None) -> None:
+        """``sent_ns``: when clients sent requests that have gone through a front end; None: there is none."""
         self._finished = array("q")
         self._extend = self._finished.extend
         self.gap_sketch = GapSketch()
@@ -49,7 +51,7 @@ class RunMetrics:
         self.failed_reasons: Counter[str] = Counter()
         self.busy_ns: dict[int, int] = {}
         self.last_failure_ns = 0
-        self.unserved = Unserved()
+        self.unserved = Unserved(sent_ns)
 
     # Positional: called for every request, and keywords cost 90 ns more (timeit).
     def finished(
@@ -135,6 +137,7 @@ def summarize(
         "rejected_reasons": dict(sorted(metrics.rejected_reasons.items())),
         "failed_reasons": dict(sorted(metrics.failed_reasons.items())),
         "ttft_ms": spread(columns["ttft_ms"]),
+        **_at_the_engine(columns),
         "tpot_ms": spread(columns["tpot_ms"]),
         "itl_ms": _gaps(metrics, columns),
         "e2e_ms": spread(columns["e2e_ms"]),
@@ -180,6 +183,12 @@ def spread(values: np.ndarray) -> dict[str, float | None]:
         **{name: float(value) for name, value in zip(QUANTILES, quantiles)},
         "max": float(values.max()),
     }
+
+
+def _at_the_engine(columns: dict[str, np.ndarray]) -> dict[str, Any]:
+    """Return TTFT without the server's front end; nothing for an engine that has none."""
+    name = "ttft_engine_ms"
+    return {name: spread(columns[name])} if name in columns else {}
 
 
 def _gaps(metrics: RunMetrics, columns: dict[str, np.ndarray]) -> dict[str, float | None]:

@@ -26,10 +26,13 @@ def range_section(prepared: Prepared, summary: Mapping[str, Any], loop: Loop) ->
     """
     bands = bands_of(prepared)
     short = joined_once(band.in_short() for band in bands)
+    front_end = prepared.front_end.ends()[-1]
+    if prepared.front_end.exists:
+        short += f"; front end {front_end}"
     if prepared.config.system.elastic:
         short += "; the system scales, so the ends need not bound what lies between them"
     source = {
-        "range_rests_on": joined_once(band.rests_on() for band in bands),
+        "range_rests_on": f"{joined_once(band.rests_on() for band in bands)}; front end: {front_end}",
         "range_in_short": short,
         "range_is": NOT_AN_INTERVAL,
     }
@@ -56,4 +59,10 @@ def bands_of(prepared: Prepared) -> list[StepBand]:
 def _at_end(prepared: Prepared, end: Any) -> Prepared:
     """Return the run with the step times of that end and the same requests; it writes no series."""
     config = replace(prepared.config, series=NO_SERIES)
-    return replace(prepared, config=config, hardware_of_model=at_end(prepared.hardware_of_model, end))
+    low, high, _ = prepared.front_end.ends()
+    return replace(
+        prepared,
+        config=config,
+        hardware_of_model=at_end(prepared.hardware_of_model, end),
+        front_end=low if end == "low" else high,
+    )

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from hwmodels.step_times.front_end import NO_FRONT_END, FrontEnd
 from servetwin.assemble.expected_outputs import outgrows_expected
 from servetwin.assemble.hardware import Hardware
 from servetwin.assemble.lengths import LengthLimits
@@ -40,6 +41,7 @@ class Prepared:
     limits: LengthLimits
     start: dict[Role, int] | None = None  # instances of every model by role; None: as many as fit
     on_controller: Callable[[Controller], None] | None = None
+    front_end: FrontEnd = NO_FRONT_END
 
     @property
     def hardware(self) -> Hardware:

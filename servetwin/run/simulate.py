@@ -16,6 +16,7 @@ from servetwin.assemble.clients import requests_of
 from servetwin.assemble.data_plane import data_plane_of
 from servetwin.assemble.energy import use_of_gpus
 from servetwin.assemble.faults import fault_plan_of
+from servetwin.assemble.front_end import FrontDoor, front_end_of
 from servetwin.assemble.gpu_load import CACHED_TOKENS, work_gpu_s
 from servetwin.assemble.groups import group_plans
 from servetwin.assemble.hardware import hardware_of
@@ -245,6 +246,7 @@ def prepare(config: RunConfig) -> Prepared:
         workload=workload,
         limits=limits,
         start=start,
+        front_end=front_end_of(config.engine),
     )
 
 
@@ -252,7 +254,8 @@ def execute(
     prepared: Prepared, journal: JournalSink | None = None, on_progress: Progress | None = None
 ) -> Simulated:
     """Run the event loop and compute the metrics, timed from the first event to the last metric."""
-    config, workload, metrics = prepared.config, prepared.workload, RunMetrics()
+    config, workload, door = prepared.config, prepared.workload, _door_of(prepared)
+    metrics = RunMetrics(None if door is None else door.sent_ns)
     shared, named = shares_prefixes(config, workload), named_requests(config, workload)
     controller = _controller_of(prepared, named)
     data_plane = data_plane_of(config, prepared.replicas)
@@ -264,7 +267,7 @@ def execute(
     recovery = None if faults is None else RecoveryWatch(controller)
     simulation = Simulation(
         controller=_mask_actions(config, recovery or controller),
-        arrivals=_arrivals(prepared, on_progress),
+        arrivals=_arrivals(prepared, on_progress, door),
         rows=[rows[replica.model] for replica in prepared.replicas],
         recorder=metrics,
         journal=watched(sink, controller, data_plane) or hits or journal,
@@ -281,6 +284,8 @@ def execute(
         with PolicyWatch(simulation.now_ns) as watch:
             report = simulation.run()
         columns = metrics.columns()
+        if door is not None:
+            door.add_client_times(columns)
         summary = _summary_of(prepared, metrics, columns)
         series = _series_of(sink, columns, summary)
         cpu_s, wall_s = process_time() - cpu_s, perf_counter() - wall_s
@@ -324,10 +329,16 @@ def _mask_actions(config: RunConfig, control: Control) -> Control:
     return Masked(control, driver_actions(config), *masked_words(config)) if is_masked(config) else control
 
 
-def _arrivals(prepared: Prepared, on_progress: Progress | None) -> Requests:
+def _door_of(prepared: Prepared) -> FrontDoor | None:
+    """Return the front end of the instances at the start; None if the engine has none."""
+    front_end = prepared.front_end
+    return FrontDoor(front_end, len(prepared.replicas)) if front_end.exists else None
+
+
+def _arrivals(prepared: Prepared, on_progress: Progress | None, door: FrontDoor | None) -> Requests:
     config, workload = prepared.config, prepared.workload
     arrivals = build.arrivals_of(config, workload, prepared.limits)
-    return requests_of(config, _report_progress(arrivals, len(workload), on_progress))
+    return requests_of(config, _report_progress(arrivals, len(workload), on_progress), door)
 
 
 def _summary_of(prepared: Prepared, metrics: RunMetrics, columns: dict[str, np.ndarray]) -> dict[str, Any]:

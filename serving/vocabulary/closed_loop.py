@@ -7,8 +7,22 @@ in a closed loop it arrives when a client has nothing in flight.
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from heapq import heapify, heappop, heappush
+from typing import Protocol
 
 from serving.vocabulary.request import Request
+
+
+class Door(Protocol):
+    """What stands between clients and the engines: a request takes time to come in, a token to go out."""
+
+    def enter(self, request: Request, sent_ns: int) -> int:
+        """Return when a request that a client sends at ``sent_ns`` arrives."""
+
+    def undo(self) -> None:
+        """Take back the last ``enter``."""
+
+    def way_out_ns(self, decoding: int) -> int:
+        """Return how long a token takes to its client while ``decoding`` requests have not ended."""
 
 
 class ClosedLoop:
@@ -16,11 +30,18 @@ class ClosedLoop:
 
     Each client sends its next request ``think_ns`` after its last one has ended, served or not. The driver
     reports ended requests (``in_flight``), and calls ``take`` while it knows of no request still to arrive.
+    ``door``: what delays requests and answers; None: nothing does.
     """
 
     def __init__(
-        self, requests: Iterable[tuple[Request, int]], starts_ns: Sequence[int], think_ns: int = 0
+        self,
+        requests: Iterable[tuple[Request, int]],
+        starts_ns: Sequence[int],
+        think_ns: int = 0,
+        door: Door | None = None,
     ) -> None:
+        self._door = door
+        self._sent_ns = self._arrival_ns = 0  # of the last taken request
         self._requests: Iterator[tuple[Request, int]] = iter(requests)
         self._think_ns = think_ns
         self._free_ns = list(starts_ns)  # when each idle client sends next: a heap
@@ -30,8 +51,9 @@ class ClosedLoop:
 
     def in_flight(self, now_ns: int, requests: int) -> None:
         """Report that this many of the taken requests have not ended, as of now."""
+        away_ns = self._think_ns + (0 if self._door is None else self._door.way_out_ns(self._given))
         for _ in range(self._given - requests):
-            heappush(self._free_ns, now_ns + self._think_ns)
+            heappush(self._free_ns, now_ns + away_ns)
         self._given = requests
 
     def take(self) -> tuple[Request, int] | None:
@@ -44,17 +66,23 @@ class ClosedLoop:
         self._returned = None
         self._given += 1
         request, output_tokens = arrival
-        return replace(request, arrival_ns=heappop(self._free_ns)), output_tokens
+        self._sent_ns = heappop(self._free_ns)
+        if self._door is None:
+            return replace(request, arrival_ns=self._sent_ns), output_tokens
+        # A request that overtakes an earlier one at the door arrives with it.
+        self._arrival_ns = max(self._arrival_ns, self._door.enter(request, self._sent_ns))
+        return replace(request, arrival_ns=self._arrival_ns), output_tokens
 
     def is_sooner(self, coming: tuple[Request, int]) -> bool:
         """Whether another client sends before this taken request arrives; ``take`` then gives it again.
 
         A client may be through with its first request while others have not begun.
         """
-        arrival_ns = coming[0].arrival_ns
-        if not self._free_ns or self._free_ns[0] >= arrival_ns:
+        if not self._free_ns or self._free_ns[0] >= self._sent_ns:
             return False
-        heappush(self._free_ns, arrival_ns)
+        heappush(self._free_ns, self._sent_ns)
+        if self._door is not None:
+            self._door.undo()
         self._given -= 1
         self._returned = coming
         return True

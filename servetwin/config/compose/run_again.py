@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from hwmodels.catalogue import load_gpu
+from hwmodels.step_times.engine_terms import engine_terms
 from servetwin.config import readers
 from servetwin.config.compose.measured_links import KINDS
 from servetwin.config.compose.resolved import read_resolved
@@ -166,6 +167,8 @@ def _follow(
         data["cluster"] |= dict.fromkeys(f"{kind}_gbps" for kind in KINDS)  # the other profile sets them
     if "engine" not in new:
         data["engine"] |= _limits_by_rule(saved)
+        if _terms_follow_version(saved):
+            data["engine"]["overhead"]["source"] = _UNSET
     batcher = saved.system.batcher
     another = "engine" in new or any(word.key == "engine.batcher" for word in words)
     if another and batcher.name == saved.engine.batcher:
@@ -188,6 +191,21 @@ def _limits_by_rule(saved: RunConfig) -> dict[str, str]:
         for name, value in rule.items()
         if preset[name] == _UNSET and getattr(engine, name) == value
     }
+
+
+def _terms_follow_version(saved: RunConfig) -> bool:
+    """Whether overhead and front end are those that the engine's preset leaves to its version."""
+    engine = saved.engine
+    if engine.name not in option_groups()["engine"]:
+        return False
+    if option_file("engine", engine.name)["overhead"]["source"] != _UNSET:
+        return False
+    known = engine_terms(engine.software, engine.version)
+    return all(
+        getattr(getattr(engine, section), name) == value
+        for section, values in known.items()
+        for name, value in values.items()
+    )
 
 
 def _referenced_keys(batcher: PolicyConfig) -> dict[str, str]:

@@ -1,0 +1,60 @@
+"""What engines add to their steps and around them, by version: engine_terms.yaml of the catalogue."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from hwmodels.catalogue import read_yaml
+from hwmodels.catalogue.by_version import entries_up_to
+from hwmodels.errors import HardwareError
+from hwmodels.step_times.linear_step import LinearStepModel, TiledStepModel
+from hwmodels.step_times.op_table_step import OpTableStepModel
+from hwmodels.step_times.step_error import StepError, StepErrors, off_by
+from hwmodels.step_times.step_time import StepModel
+
+ENGINE_TERMS_FILE: Final = "engine_terms.yaml"
+SECTIONS: Final = ("overhead", "front_end")
+
+
+def engine_terms(engine: str, version: str) -> dict[str, dict[str, Any]]:
+    """The keys of ``engine.overhead`` and ``engine.front_end`` of an engine at a version, as plain values.
+
+    They are those of the newest entry that is not newer than ``version``, or of the oldest entry. Raises
+    HardwareError with the engines that have entries.
+    """
+    entry = _entry(engine, version)
+    return {section: dict(entry[section]) for section in SECTIONS}
+
+
+def has_engine_terms(engine: str) -> bool:
+    """Whether the catalogue has entries for this engine."""
+    return engine in read_yaml(ENGINE_TERMS_FILE)
+
+
+def errors_in_runs(operations: StepModel, engine: str, version: str) -> StepErrors | None:
+    """The error of steps with the engine's fitted overhead, where whole measured runs judge it.
+
+    Steps with decodes are as far off as the tables' own decode steps on held-out lines, but no less than
+    the runs show (``steps`` of the entry): that prompts beside them are added, and products composed, was
+    right there. None for other rungs than tables of operations and lines fitted to them, for labelled
+    all-reduces, and for mixtures of experts.
+    """
+    if not isinstance(operations, (OpTableStepModel, LinearStepModel, TiledStepModel)) or operations.labels:
+        return None
+    steps = _entry(engine, version)["steps"]
+    own, least = operations.errors, off_by(steps["least"], "measured runs", steps["source"])
+    with_decodes = StepError(
+        min(own.decode.low, least.low),
+        max(own.decode.high, least.high),
+        "measured runs",
+        f"{own.decode.source}, at least {100 * steps['least']:g} % as in {steps['source']}",
+    )
+    return StepErrors(own.prefill, with_decodes, with_decodes)
+
+
+def _entry(engine: str, version: str) -> Mapping[str, Any]:
+    entries = read_yaml(ENGINE_TERMS_FILE).get(engine)
+    if entries is None:
+        known = ", ".join(sorted(read_yaml(ENGINE_TERMS_FILE)))
+        raise HardwareError(f"{ENGINE_TERMS_FILE} has no {engine}: write engine.software as one of {known}")
+    found: Mapping[str, Any] = (entries_up_to(entries, version) or entries[:1])[-1]
+    return found
