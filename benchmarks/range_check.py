@@ -41,10 +41,10 @@ def loads_of(case: ShareGptCase) -> Iterator[tuple[str, ...]]:
 
 
 def exact_overhead(prepared: Prepared) -> Prepared:
-    """The same run whose overhead is known."""
+    """The same run whose overhead and KV memory are known."""
 
     def known(hardware: Hardware) -> Hardware:
-        return replace(hardware, overhead=replace(hardware.overhead, inside=True))
+        return replace(hardware, overhead=replace(hardware.overhead, inside=True), kv_ends=None)
 
     kinds = {model: known(kind) for model, kind in prepared.hardware_of_model.items()}
     return replace(prepared, hardware_of_model=kinds)

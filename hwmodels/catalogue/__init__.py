@@ -40,7 +40,8 @@ def load_gpu(name: str) -> Gpu:
     source = "; ".join(f"{key}: {number['source']}" for key, number in numbers.items())
     values = {key: number["value"] for key, number in numbers.items()}
     cache = entry.get("l2_cache_bytes", {}).get("value")
-    return Gpu(name=name, source=source, l2_cache_bytes=cache, **values)
+    nvlink = entry.get("nvlink", {}).get("value", False)
+    return Gpu(name=name, source=source, l2_cache_bytes=cache, nvlink=nvlink, **values)
 
 
 def gpu_power(name: str) -> GpuPower | None:

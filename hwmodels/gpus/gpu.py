@@ -11,7 +11,7 @@ class Gpu:
     (fp32 for ``cpu_core``). ``activation_reserve_bytes`` is what an engine keeps free of KV per device
     (activations, communication buffers, context). ``l2_cache_bytes`` None: not declared.
     ``compute_efficiency``: the share of ``flops_per_s`` that prompts reach on it (None: as on other GPUs).
-    ``source`` names the source of each number.
+    ``nvlink``: whether GPUs of one host are joined by NVLink. ``source`` names the source of each number.
     """
 
     name: str
@@ -22,3 +22,4 @@ class Gpu:
     activation_reserve_bytes: int = 0
     l2_cache_bytes: int | None = None
     compute_efficiency: float | None = None
+    nvlink: bool = False

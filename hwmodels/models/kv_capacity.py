@@ -6,6 +6,7 @@ from hwmodels.errors import HardwareError
 from hwmodels.gpus.gpu import Gpu
 from hwmodels.models.llm_shape import LlmShape
 from hwmodels.models.load_units import model_units
+from hwmodels.models.vllm_memory import EngineLimits, Reserve, vllm_reserve
 
 CANDIDATE_TP = (1, 2, 4, 8)
 _NO_TP = "no model.tp of 1, 2, 4, 8 fits: write a smaller model, a larger GPU or a smaller reserve"
@@ -13,11 +14,24 @@ _NO_TP = "no model.tp of 1, 2, 4, 8 fits: write a smaller model, a larger GPU or
 
 @dataclass(frozen=True, slots=True)
 class KvCapacity:
-    """KV memory of one replica (all its ranks): whole blocks, their tokens, and how it was computed."""
+    """KV memory of one replica (all its ranks): whole blocks, their tokens, and how it was computed.
+
+    ``fewest``, ``most``: blocks at the ends of what is known of the engine's reserve (None: exactly these).
+    """
 
     blocks: int
     tokens: int
     arithmetic: str
+    fewest: int | None = None
+    most: int | None = None
+
+    @property
+    def ends(self) -> tuple[int, int]:
+        """The fewest and the most blocks."""
+        return (
+            self.blocks if self.fewest is None else self.fewest,
+            self.blocks if self.most is None else self.most,
+        )
 
 
 def kv_capacity(
@@ -28,6 +42,7 @@ def kv_capacity(
     memory_utilization: float,
     block_tokens: int,
     activation_reserve_bytes: int | None = None,
+    limits: EngineLimits | None = None,
     layers: range | None = None,
     data_parallel: int = 1,
 ) -> KvCapacity:
@@ -38,11 +53,13 @@ def kv_capacity(
     number of engines that share the routed experts; each has its own blocks.
 
     ``memory_utilization`` is the share of each GPU the engine may use, ``activation_reserve_bytes`` what it
-    keeps free of KV on each GPU (None: the catalogue's number, whose source is in ``gpu.source``). An
-    engine's own reported capacity, if known, is better than this.
+    keeps free of KV on each GPU. None: what vLLM's profiling finds with ``limits``, or without them the
+    catalogue's number, whose source is in ``gpu.source``. An engine's own reported capacity, if known, is
+    better than this.
     """
     llm.require_tp(tp)
-    reserve = gpu.activation_reserve_bytes if activation_reserve_bytes is None else activation_reserve_bytes
+    kept = kept_free(gpu, llm, tp, limits, activation_reserve_bytes)
+    reserve = kept.size_bytes
     _check_settings(memory_utilization, block_tokens, reserve)
     token_bytes = llm.kv_copies(tp) * llm.kv_bytes_per_token * len(layers or range(llm.layers)) // llm.layers
     units = model_units(llm, layers=layers, expert_parts=data_parallel)
@@ -51,18 +68,23 @@ def kv_capacity(
     per_gpu = int(gpu.memory_bytes * memory_utilization) - reserve
     blocks = (per_gpu * tp - weight_bytes) // block_bytes
     if blocks < 1:
-        raise HardwareError(
-            _too_large(
-                gpu=gpu, llm=llm, tp=tp, per_gpu=per_gpu, weight_bytes=weight_bytes, block_bytes=block_bytes
-            )
+        fitting = smallest_tp(
+            gpu, llm, memory_utilization, block_tokens, activation_reserve_bytes, limits=limits
         )
+        needed = weight_bytes + block_bytes
+        left = max(0, per_gpu * tp)
+        raise HardwareError(_too_large(gpu=gpu, llm=llm, tp=tp, left=left, needed=needed, fitting=fitting))
     tokens = blocks * block_tokens
     arithmetic = (
         f"({gpu.memory_bytes} B x {memory_utilization:g} - {reserve} B reserve) x {tp} GPU"
         f" - {weight_bytes} B weights = {per_gpu * tp - weight_bytes} B; "
         f"// ({token_bytes} B per token x {block_tokens}) = {blocks} blocks = {tokens} tokens"
     )
-    return KvCapacity(blocks, tokens, arithmetic)
+    if not kept.terms:
+        return KvCapacity(blocks, tokens, arithmetic)
+    spare = -(-kept.error_bytes * tp // block_bytes)
+    arithmetic += f"; the reserve as vLLM {limits.version if limits else ''} profiles it: {kept.told()}"
+    return KvCapacity(blocks, tokens, arithmetic, max(1, blocks - spare), blocks + spare)
 
 
 def smallest_tp(
@@ -71,18 +93,28 @@ def smallest_tp(
     memory_utilization: float,
     block_tokens: int,
     activation_reserve_bytes: int | None = None,
+    *,
+    limits: EngineLimits | None = None,
 ) -> int | None:
     """The least of ``CANDIDATE_TP`` at which weights and one KV block fit; None if none does."""
-    reserve = gpu.activation_reserve_bytes if activation_reserve_bytes is None else activation_reserve_bytes
-    _check_settings(memory_utilization, block_tokens, reserve)
-    per_gpu = int(gpu.memory_bytes * memory_utilization) - reserve
     needed = llm.weight_bytes + llm.kv_bytes_per_token * block_tokens
-    return _smallest_tp(llm, per_gpu, needed)
+    for tp in filter(llm.splits_into, CANDIDATE_TP):
+        reserve = kept_free(gpu, llm, tp, limits, activation_reserve_bytes).size_bytes
+        _check_settings(memory_utilization, block_tokens, reserve)
+        if (int(gpu.memory_bytes * memory_utilization) - reserve) * tp >= needed:
+            return tp
+    return None
 
 
-def _smallest_tp(llm: LlmShape, per_gpu: int, needed: int) -> int | None:
-    fitting = (tp for tp in CANDIDATE_TP if llm.splits_into(tp) and per_gpu * tp >= needed)
-    return next(fitting, None)
+def kept_free(
+    gpu: Gpu, llm: LlmShape, tp: int, limits: EngineLimits | None, activation_reserve_bytes: int | None
+) -> Reserve:
+    """The bytes that each GPU keeps free; a number that somebody named has no terms."""
+    if activation_reserve_bytes is not None:
+        return Reserve(activation_reserve_bytes)
+    if limits is None:
+        return Reserve(gpu.activation_reserve_bytes)
+    return vllm_reserve(gpu, llm, tp=tp, limits=limits)
 
 
 def _check_settings(memory_utilization: float, block_tokens: int, reserve: int) -> None:
@@ -96,11 +128,9 @@ def _check_settings(memory_utilization: float, block_tokens: int, reserve: int) 
         raise HardwareError(f"activation_reserve_bytes={reserve} is negative; write 0 or more bytes")
 
 
-def _too_large(*, gpu: Gpu, llm: LlmShape, tp: int, per_gpu: int, weight_bytes: int, block_bytes: int) -> str:
-    needed = weight_bytes + block_bytes
-    fitting = _smallest_tp(llm, per_gpu, needed)
+def _too_large(*, gpu: Gpu, llm: LlmShape, tp: int, left: int, needed: int, fitting: int | None) -> str:
     advice = f"write model.tp={fitting}, the smallest that fits" if fitting else _NO_TP
     return (
         f"{llm.name} needs {needed} bytes (weights and one KV block) but tp={tp} on {gpu.name} leaves "
-        f"{max(0, per_gpu * tp)} bytes after utilization and reserve; {advice}"
+        f"{left} bytes after utilization and reserve; {advice}"
     )

@@ -79,7 +79,8 @@ class LinearStepModel:
 
     def decode_attention(self, decode_sequences: int) -> tuple[Piece, ...]:
         """One linear piece up to the end of the range."""
-        return (Piece(self.limits.max_context_tokens, 0.0, self.coefficients.decode_per_context_token_s),)
+        last = self.limits.total_context(decode_sequences)
+        return (Piece(last, 0.0, self.coefficients.decode_per_context_token_s),)
 
     def prefill_attention_s(self, new_tokens: int, cached_tokens: int) -> float:
         """The square term, telescoping over the chunks of one prompt."""
@@ -247,7 +248,7 @@ class TiledStepModel:
 
     def decode_attention(self, decode_sequences: int) -> tuple[Piece, ...]:
         """One or two linear pieces, to the end of the range."""
-        return self.decode.pieces(decode_sequences, self.limits.max_context_tokens)
+        return self.decode.pieces(decode_sequences, self.limits.total_context(decode_sequences))
 
     def prefill_attention_s(self, new_tokens: int, cached_tokens: int) -> float:
         """Whole waves over the cache and the chunk itself."""

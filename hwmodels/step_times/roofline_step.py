@@ -107,7 +107,7 @@ class RooflineStepModel:
 
     def decode_attention(self, decode_sequences: int) -> tuple[Piece, ...]:
         """Reading the stored KV once, at the memory's rate."""
-        return (Piece(self.limits.max_context_tokens, 0.0, self.kv_read_s_per_token),)
+        return (Piece(self.limits.total_context(decode_sequences), 0.0, self.kv_read_s_per_token),)
 
     def prefill_attention_s(self, new_tokens: int, cached_tokens: int) -> float:
         """Causal pairs at the compute rate, or reading the chunk's KV if that is slower (short chunks)."""
@@ -178,7 +178,7 @@ def _source(gpu: Gpu, efficiencies: Efficiencies, all_reduce: RankTimes | None, 
 
 
 def _limits(gpu: Gpu, llm: LlmShape, tp: int) -> StepLimits:
-    """The limits; total context ends when the memory beside the weights is full."""
+    """The limits; contexts end when the memory beside the weights is full of different tokens."""
     free_bytes = gpu.memory_bytes * tp - llm.weight_bytes
     if free_bytes < llm.kv_bytes_per_token:
         raise HardwareError(

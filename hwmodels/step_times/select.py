@@ -19,7 +19,7 @@ from hwmodels.step_times.linear_step import LinearStepModel, TiledStepModel
 from hwmodels.step_times.mixture_step import MixtureStepModel
 from hwmodels.step_times.op_table_step import OpTableStepModel
 from hwmodels.step_times.roofline_fit import roofline_model
-from hwmodels.step_times.roofline_step import efficiencies_of, roofline_step_model
+from hwmodels.step_times.roofline_step import RooflineStepModel, efficiencies_of, roofline_step_model
 from hwmodels.step_times.step_time import StepModel
 from hwmodels.step_times.whole_step import WholeStepModel
 from hwmodels.step_times.whole_step_error import whole_step_model
@@ -37,6 +37,7 @@ def step_model(
     imitated: Imitated | None = None,
     parallelism: Parallelism | None = None,
     expert_skew: float = 0.0,
+    shared_tokens: int | None = None,
 ) -> StepModel:
     """The step model of one replica of ``llm`` on ``tp`` of ``gpu``: its operations, no engine overhead.
 
@@ -45,7 +46,8 @@ def step_model(
     'linear' uses the catalogue's coefficients. 'auto' takes them if they exist for this GPU, tp and a model
     of exactly this shape, else 'roofline', the datasheet's. ``imitated``: the engine whose all-reduce times
     are used. For a mixture of experts whose engines step together (``parallelism.dp`` above 1) the model is
-    an engine's own part: ``shared_experts`` has the common part.
+    an engine's own part: ``shared_experts`` has the common part. ``shared_tokens``: sequences may hold the
+    same tokens, of so many different ones at most.
     """
     if kind not in get_args(StepModelKind):
         raise HardwareError(f"unknown step model {kind!r}; write one of {', '.join(get_args(StepModelKind))}")
@@ -56,16 +58,37 @@ def step_model(
     llm.require_known_attention()
     if llm.experts is not None:
         return _of_mixture(
-            kind, gpu=gpu, llm=llm, parallelism=parallelism, profile=profile, expert_skew=expert_skew
+            kind,
+            gpu=gpu,
+            llm=llm,
+            parallelism=parallelism,
+            profile=profile,
+            expert_skew=expert_skew,
+            shared_tokens=shared_tokens,
         )
     if kind in ("op_table", "calibrated_roofline") or (kind in ("auto", "linear") and profile is not None):
-        return _on_profile(kind, _required(kind, profile, gpu, llm, tp), gpu, llm, tp)
+        fitted = _on_profile(kind, _required(kind, profile, gpu, llm, tp), gpu, llm, tp)
+        return _of_shared(fitted, shared_tokens)
     key = linear_key(gpu, llm, tp)
     if kind == "linear" or (kind == "auto" and key in linear_keys()):
-        return linear_step_model(key)
-    return roofline_step_model(
+        return _of_shared(linear_step_model(key), shared_tokens)
+    declared = roofline_step_model(
         gpu, llm, tp, all_reduce=load_all_reduce(gpu.name, imitated), efficiencies=efficiencies_of(gpu)
     )
+    return _of_shared(declared, shared_tokens)
+
+
+def _of_shared(model: StepModel, shared_tokens: int | None) -> StepModel:
+    """The same lines for sequences that hold the same tokens, if it answers for all different ones together.
+
+    Its time is a line over the total context, and a token that several sequences hold is read by each.
+    """
+    lines = RooflineStepModel | LinearStepModel | TiledStepModel
+    if shared_tokens is None or not isinstance(model, lines):
+        return model
+    if shared_tokens > model.limits.max_context_tokens:
+        return model
+    return replace(model, limits=replace(model.limits, shared=True))
 
 
 def shared_experts(
@@ -89,6 +112,7 @@ def _of_mixture(
     parallelism: Parallelism,
     profile: Profile | None,
     expert_skew: float,
+    shared_tokens: int | None,
 ) -> StepModel:
     """Only from measured operations: a roofline cannot tell which experts a step reads."""
     key = linear_key(gpu, llm, parallelism.tp)
@@ -102,7 +126,8 @@ def _of_mixture(
         )
     experts = shared_experts(gpu, llm, parallelism, profile, kind)
     times = experts.times(llm, parallelism, expert_skew)
-    model = MixtureStepModel(_rest(kind, gpu, llm, key, profile), times, parallelism.dp == 1)
+    rest = _of_shared(_rest(kind, gpu, llm, key, profile), shared_tokens)
+    model = MixtureStepModel(rest, times, parallelism.dp == 1)
     if parallelism.dp > 1:
         return model
     other = experts.times(llm, parallelism, other_skew(expert_skew))

@@ -30,13 +30,19 @@ class StepLimits:
 
     ``max_context_tokens`` is the sum over the decoding sequences, ``max_prefill_tokens`` the new prompt
     tokens of one step, ``max_prompt_tokens`` the last position of one prompt at which a chunk may end (None:
-    ``max_context_tokens``).
+    ``max_context_tokens``). ``shared``: sequences may hold the same tokens, so that ``max_context_tokens`` is
+    what one of them may have, and a bound on all different tokens together.
     """
 
     max_decode_sequences: int
     max_context_tokens: int
     max_prefill_tokens: int
     max_prompt_tokens: int | None = None
+    shared: bool = False
+
+    def total_context(self, decode_sequences: int) -> int:
+        """The most tokens of context that so many sequences may have in all."""
+        return self.max_context_tokens * (decode_sequences if self.shared else 1)
 
     @property
     def prompt_tokens(self) -> int:

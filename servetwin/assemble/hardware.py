@@ -9,11 +9,12 @@ from hwmodels.catalogue.stacks import is_stack, load_stack
 from hwmodels.errors import HardwareError
 from hwmodels.gpus.gpu import Gpu
 from hwmodels.importers.step_profile_file import is_step_profile, read_step_profile
-from hwmodels.models.kv_capacity import KvCapacity, kv_capacity
+from hwmodels.models.kv_capacity import KvCapacity, kept_free, kv_capacity
 from hwmodels.models.layer_stack import LayerStack
 from hwmodels.models.llm_shape import LlmShape
 from hwmodels.models.parallelism import Parallelism
 from hwmodels.models.stage_cuts import Cut
+from hwmodels.models.vllm_memory import EngineLimits, profiled_by
 from hwmodels.profiles.profile import Profile
 from hwmodels.profiles.profile_check import Loaded, require_profile
 from hwmodels.profiles.profile_file import load_profile
@@ -39,6 +40,7 @@ from serving.vocabulary.errors import UserError
 # Number format by bytes per weight; the catalogue's CPU core computes in fp32.
 _PRECISION = {2: "bf16", 4: "fp32"}
 OVERHEAD_INSIDE = "none: the measured times are of whole steps"
+_CPU = "cpu_core"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,7 @@ class ProfileUse:
 class Hardware:
     """One replica: ``rows`` are its compiled step times, ``step`` is the model behind them.
 
+    ``kv_ends``: the fewest and the most KV blocks; None: exactly ``kv_blocks``.
     ``prompts_factor``: scales steps with prompts alone, at an end of a range.
     ``errors``: what measured runs of the engine say about its steps; None: the step model's own errors count.
     ``experts``: the joint work of a data-parallel group's engines; ``rows`` is then one engine's own part.
@@ -74,6 +77,7 @@ class Hardware:
     kv_blocks: int
     kv_arithmetic: str
     layers: int
+    kv_ends: tuple[int, int] | None = None
     experts: ExpertRows | None = None
     prompts_factor: float = 1.0
     errors: StepErrors | None = None
@@ -118,6 +122,7 @@ def _of_shape(config: RunConfig, shape_name: str, tp: int) -> Hardware:
     shared = parallelism_of(engine, tp)
     if engine.expert_skew and llm.experts is None:
         raise HardwareError(f"{llm.name} has no experts to choose from: leave engine.expert_skew out")
+    kv = kv_memory(engine, gpu, llm, tp, cut_of(config, llm))
     operations = step_model(
         engine.step_time,
         gpu,
@@ -127,11 +132,11 @@ def _of_shape(config: RunConfig, shape_name: str, tp: int) -> Hardware:
         imitated=imitated,
         parallelism=shared,
         expert_skew=engine.expert_skew,
+        shared_tokens=kv.ends[1] * engine.block_tokens if engine.prefix_caching else None,
     )
     overhead = overhead_of(engine, operations, llm.layers)
     step = EngineStepModel(operations, overhead)
     _check_limits(engine, gpu, step)
-    kv = kv_memory(engine, gpu, llm, tp, cut_of(config, llm))
     experts = _experts_of(engine=engine, gpu=gpu, llm=llm, shared=shared, profile=profile, overhead=overhead)
     return Hardware(
         rows=StepRows(step),
@@ -141,6 +146,7 @@ def _of_shape(config: RunConfig, shape_name: str, tp: int) -> Hardware:
         kv_blocks=kv.blocks,
         kv_arithmetic=kv.arithmetic,
         layers=llm.layers,
+        kv_ends=None if kv.fewest is None or config.system.in_stages else kv.ends,
         experts=experts,
         errors=None
         if use is not None and use.forced and not use.other_version
@@ -271,6 +277,25 @@ def _fitting(
     return loaded.profile, use
 
 
+def engine_limits(engine: EngineConfig, gpu: Gpu) -> EngineLimits | None:
+    """Return what decides the engine's own reserve; None: it is not known, or the user named a reserve."""
+    known = engine.software == "vllm" and gpu.name != _CPU and profiled_by(engine.version)
+    if engine.reserve_activation_bytes is not None or not known:
+        return None
+    largest = min(2 * engine.max_num_seqs, engine.max_num_batched_tokens)
+    return EngineLimits(
+        version=engine.version,
+        max_num_seqs=engine.max_num_seqs,
+        max_num_batched_tokens=engine.max_num_batched_tokens,
+        captured=vllm_graph_batches(largest) if engine.overhead.cuda_graphs else (),
+    )
+
+
+def reserve_bytes(engine: EngineConfig, gpu: Gpu, llm: LlmShape, tp: int) -> int:
+    """Return what each GPU of a replica keeps free of KV."""
+    return kept_free(gpu, llm, tp, engine_limits(engine, gpu), engine.reserve_activation_bytes).size_bytes
+
+
 def kv_memory(engine: EngineConfig, gpu: Gpu, llm: LlmShape, tp: int, cut: Cut | None = None) -> KvCapacity:
     """Return the KV memory that one replica may use. Raises HardwareError if the model does not fit.
 
@@ -278,6 +303,7 @@ def kv_memory(engine: EngineConfig, gpu: Gpu, llm: LlmShape, tp: int, cut: Cut |
     """
     if engine.kv_tokens is not None:
         blocks = engine.kv_tokens // engine.block_tokens
+        capacity = KvCapacity(blocks, blocks * engine.block_tokens, "")
         arithmetic = f"engine.kv_tokens={engine.kv_tokens} // {engine.block_tokens} = {blocks} blocks"
     else:
         capacities = [
@@ -288,6 +314,7 @@ def kv_memory(engine: EngineConfig, gpu: Gpu, llm: LlmShape, tp: int, cut: Cut |
                 memory_utilization=engine.gpu_memory_utilization,
                 block_tokens=engine.block_tokens,
                 activation_reserve_bytes=engine.reserve_activation_bytes,
+                limits=engine_limits(engine, gpu),
                 layers=part,
                 data_parallel=engine.data_parallel_size,
             )
@@ -306,4 +333,8 @@ def kv_memory(engine: EngineConfig, gpu: Gpu, llm: LlmShape, tp: int, cut: Cut |
         )
     if engine.reserved_blocks:
         arithmetic += f"; {engine.reserved_blocks} of the blocks cannot be used, {usable} can"
-    return KvCapacity(usable, usable * engine.block_tokens, arithmetic)
+    tokens = usable * engine.block_tokens
+    if capacity.fewest is None:
+        return KvCapacity(usable, tokens, arithmetic)
+    fewest, most = (max(1, end - engine.reserved_blocks) for end in capacity.ends)
+    return KvCapacity(usable, tokens, arithmetic, fewest, most)

@@ -1,4 +1,4 @@
-"""Step times of a run's replicas at both ends of their error, and the sources of the band."""
+"""Step times and KV memory of a run's replicas at both ends of their error, and the sources of the band."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -11,22 +11,27 @@ from servetwin.assemble.hardware import Hardware
 
 End = Literal["low", "high"]
 ENDS: tuple[End, End] = ("low", "high")
+KV_RESTS_ON = ", by how far what vLLM logged was from its arithmetic here (benchmarks.kv_memory)"
 
 
 @dataclass(frozen=True, slots=True)
 class StepBand:
-    """The band of one kind of replica: its operations' errors by phase, its engine overhead at both ends."""
+    """The band of one kind of replica: its operations' errors by phase, its engine overhead at both ends.
+
+    ``kv_blocks``: its fewest and most blocks of KV memory; None: exactly what it has.
+    """
 
     errors: StepErrors
     low: EngineOverhead
     high: EngineOverhead
     overhead_rests_on: str
+    kv_blocks: tuple[int, int] | None = None
 
     @property
     def empty(self) -> bool:
         """Whether both ends equal the middle."""
         exact = all(error.low == error.high == 1.0 for error in self._by_phase().values())
-        return exact and self.low == self.high
+        return exact and self.low == self.high and self.kv_blocks is None
 
     def factors(self, end: End) -> PhaseFactors:
         """Return the factors on the operations, by phase."""
@@ -34,7 +39,7 @@ class StepBand:
 
     def rests_on(self) -> str:
         """Describe what is known of the error."""
-        return f"{self.errors.told()}; engine overhead: {self.overhead_rests_on}"
+        return f"{self.errors.told()}; engine overhead: {self.overhead_rests_on}{self._kv(KV_RESTS_ON)}"
 
     def in_short(self) -> str:
         """Describe the same in one line."""
@@ -44,7 +49,15 @@ class StepBand:
         for phase, error in self._by_phase().items():
             phases.setdefault(error.how, []).append(phase)
         sources = "; ".join(f"{', '.join(names)} {source}" for source, names in phases.items())
-        return f"step times x{low:.2f} to x{high:.2f} ({sources}); engine overhead {self.overhead_rests_on}"
+        steps = f"step times x{low:.2f} to x{high:.2f} ({sources})"
+        return f"{steps}; engine overhead {self.overhead_rests_on}{self._kv()}"
+
+    def _kv(self, rests_on: str = "") -> str:
+        """Describe the band of the KV memory, if it has one."""
+        if self.kv_blocks is None:
+            return ""
+        low, high = (2 * end / sum(self.kv_blocks) for end in self.kv_blocks)
+        return f"; KV memory x{low:.2f} to x{high:.2f}{rests_on}"
 
     def _by_phase(self) -> dict[str, StepError]:
         return {phase: getattr(self.errors, phase) for phase in PHASES}
@@ -57,11 +70,14 @@ def band_of(hardware: Hardware) -> StepBand:
     if hardware.experts is not None:
         rests_on += f"; {hardware.experts.rests_on}"
     errors = hardware.step.errors if hardware.errors is None else hardware.errors
-    return StepBand(ROUGH if forced else errors, low, high, rests_on)
+    return StepBand(ROUGH if forced else errors, low, high, rests_on, hardware.kv_ends)
 
 
 def at_end(hardware_of_model: Mapping[str, Hardware], end: End) -> dict[str, Hardware]:
-    """Return every model's replicas with all step times at that end; shared kinds stay shared."""
+    """Return every model's replicas with all step times at that end; shared kinds stay shared.
+
+    The slow end has the fewest KV blocks, the fast one the most.
+    """
     kinds = {id(kind): _at_end(kind, end) for kind in hardware_of_model.values()}
     return {model: kinds[id(kind)] for model, kind in hardware_of_model.items()}
 
@@ -72,7 +88,11 @@ def _at_end(hardware: Hardware, end: End) -> Hardware:
     experts = None if hardware.experts is None else hardware.experts.at_end(end)
     factors = band.factors(end)
     rows = ScaledRows(step, factors, getattr(band, end))
-    return replace(hardware, rows=rows, experts=experts, prompts_factor=factors.prefill)
+    blocks = hardware.kv_blocks
+    if hardware.kv_ends is not None:
+        fewest, most = hardware.kv_ends
+        blocks = most if end == "low" else fewest
+    return replace(hardware, rows=rows, experts=experts, prompts_factor=factors.prefill, kv_blocks=blocks)
 
 
 def joined_once(texts: Iterable[str]) -> str:

@@ -179,7 +179,7 @@ class EngineConfig:
     )
     kv_tokens: int | None = key(
         "KV memory of a replica in tokens, reserved blocks included, as vLLM logs it; null: "
-        "the GPU memory that the weights leave",
+        "the GPU memory that the weights and a reserve leave",
         default=None,
         within=COUNT,
         read_by=(MODELS_THAT_DECODE,),
@@ -188,7 +188,10 @@ class EngineConfig:
         "share of each GPU that the engine may use", default=0.9, within=Range(low=0, high=1, open_low=True)
     )
     reserve_activation_bytes: int | None = key(
-        "bytes per GPU kept free of KV; null: the catalogue's number", default=None, within=NOT_NEGATIVE
+        "bytes per GPU kept free of KV; null: what vLLM's own profiling keeps by its limits, from 0.7 on "
+        "([HOW_FAR_OFF](HOW_FAR_OFF.md#kv-memory)), for other engines the catalogue's number",
+        default=None,
+        within=NOT_NEGATIVE,
     )
     max_new_tokens: int | None = key(
         "cap of requests whose trace gives none; prompt + cap must fit a replica's KV memory, "

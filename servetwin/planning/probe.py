@@ -8,7 +8,6 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from hwmodels.errors import HardwareError
-from servetwin.assemble.step_band import at_end
 from servetwin.config.config import NO_SERIES
 from servetwin.planning.layout import hardware_of_cluster
 from servetwin.sweeps.outcome import PointOutcome, numbers_in
@@ -23,14 +22,14 @@ def probe(words: tuple[str, ...], end: End) -> PointOutcome:
     """Run ``words`` (of a single run, without out=). A user error is also returned as an outcome."""
     from time import process_time
 
+    from servetwin.run.ends import prepared_at_end
     from servetwin.run.simulate import execute
 
     began_s = process_time()
     try:
         prepared = prepared_for(words)
         if end != "mid":
-            hardware = at_end(prepared.hardware_of_model, end)
-            prepared = replace(prepared, hardware_of_model=hardware)
+            prepared = prepared_at_end(prepared, end)
         summary = execute(prepared).summary
     except PolicyError as error:
         return PointOutcome({}, str(error))

@@ -4,7 +4,7 @@ from hwmodels.catalogue import load_gpu, load_llm
 from hwmodels.catalogue.stacks import is_stack
 from hwmodels.gpus.gpu import Gpu
 from hwmodels.models.llm_shape import LlmShape
-from servetwin.assemble.hardware import precision_of
+from servetwin.assemble.hardware import precision_of, reserve_bytes
 from servetwin.config.config import RunConfig
 from servetwin.config.options import option_file, option_groups
 
@@ -28,7 +28,8 @@ def gpus_of_an_instance(config: RunConfig) -> str:
 
 def _on_one(gpu: Gpu, llm: LlmShape, config: RunConfig) -> str:
     """Describe the weights on a single GPU."""
-    usable = int(gpu.memory_bytes * config.engine.gpu_memory_utilization) - gpu.activation_reserve_bytes
+    usable = int(gpu.memory_bytes * config.engine.gpu_memory_utilization)
+    usable -= reserve_bytes(config.engine, gpu, llm, 1)
     size = f"one {gpu.name} ({gpu.memory_bytes / GB:.1f} GB)"
     kv_bytes = usable - llm.weight_bytes
     return f"do not fit {size}" if kv_bytes <= 0 else f"leave {kv_bytes / GB:.1f} GB for KV on {size}"

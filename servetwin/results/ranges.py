@@ -20,8 +20,8 @@ METRICS: Final = (
 )
 NOT_AN_INTERVAL: Final = (
     "lowest and highest of three runs with the same arrivals: as the model says, all step times at the low "
-    "end of their error, all at the high end; a range and no interval: where a system scales, what lies "
-    "between the ends may be outside of it"
+    "end of their error with the most KV memory, all at the high end with the least; a range and no "
+    "interval: where a system scales, what lies between the ends may be outside of it"
 )
 
 

@@ -1,4 +1,7 @@
-"""Evaluate a run at both ends of its step times' error too: two more runs of the loop, same arrivals."""
+"""Evaluate a run at both ends of its error too: two more runs of the loop with the same arrivals.
+
+Step times are all at their low or all at their high end, and KV memory at the end that is as kind or unkind.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,9 @@ from dataclasses import replace
 from typing import Any, Final
 
 from hwmodels.errors import HardwareError
-from servetwin.assemble.step_band import ENDS, StepBand, at_end, band_of, joined_once
+from servetwin.assemble.build import prototypes_of, replicas_of
+from servetwin.assemble.lengths import limits_of
+from servetwin.assemble.step_band import ENDS, End, StepBand, at_end, band_of, joined_once
 from servetwin.config.config import NO_SERIES
 from servetwin.results.ranges import NOT_AN_INTERVAL, ranges_of
 from servetwin.run.prepared import Prepared
@@ -40,7 +45,8 @@ def range_section(prepared: Prepared, summary: Mapping[str, Any], loop: Loop) ->
     if not all(band.empty for band in bands):
         for place, end in enumerate(ENDS, start=1):
             try:
-                runs.append(loop(_at_end(prepared, end), place))
+                quiet = replace(prepared, config=replace(prepared.config, series=NO_SERIES))
+                runs.append(loop(prepared_at_end(quiet, end), place))
             except (UserError, HardwareError) as error:
                 return {
                     "range": {},
@@ -56,13 +62,16 @@ def bands_of(prepared: Prepared) -> list[StepBand]:
     return [band_of(kind) for kind in kinds.values()]
 
 
-def _at_end(prepared: Prepared, end: Any) -> Prepared:
-    """Return the run with the step times of that end and the same requests; it writes no series."""
-    config = replace(prepared.config, series=NO_SERIES)
+def prepared_at_end(prepared: Prepared, end: End) -> Prepared:
+    """Return the run with step times and KV memory of that end, and the same requests.
+
+    With other memory, an output that would have filled it ends elsewhere.
+    """
+    hardware = at_end(prepared.hardware_of_model, end)
     low, high, _ = prepared.front_end.ends()
-    return replace(
-        prepared,
-        config=config,
-        hardware_of_model=at_end(prepared.hardware_of_model, end),
-        front_end=low if end == "low" else high,
-    )
+    ended = replace(prepared, hardware_of_model=hardware, front_end=low if end == "low" else high)
+    config = prepared.config
+    if all(kind.kv_ends is None for kind in hardware.values()):
+        return ended
+    limits = limits_of(config, prepared.workload, prototypes_of(config, hardware))
+    return replace(ended, replicas=replicas_of(config, hardware, prepared.start), limits=limits)

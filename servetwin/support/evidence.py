@@ -19,6 +19,7 @@ from hwmodels.step_times.all_reduce_catalogue import Imitated, load_all_reduce
 from hwmodels.step_times.engine_overhead import EngineOverhead
 from hwmodels.step_times.linear_catalogue import linear_entry
 from hwmodels.step_times.select import linear_key
+from servetwin.assemble.hardware import engine_limits
 from servetwin.config.compose.starting import start_terms_of
 from servetwin.config.engine_config import EngineConfig
 from servetwin.support.rungs import Rung
@@ -177,6 +178,9 @@ def _declared_word(source: str) -> str:
 def _kv(gpu: Gpu, engine: EngineConfig) -> Evidence:
     if engine.kv_tokens is not None:
         return Evidence("kv memory", MEASURED, f"engine.kv_tokens={engine.kv_tokens}, as an engine logs it")
+    if engine_limits(engine, gpu) is not None:
+        why = f"memory x share - weights - what vLLM {engine.version} keeps free by its own profiling"
+        return Evidence("kv memory", DERIVED, f"{why}, see kv memory")
     _, _, rest = gpu.source.partition(_RESERVE)
     reserve = engine.reserve_activation_bytes is None and rest.startswith("rough")
     word = ASSUMED if reserve else DERIVED

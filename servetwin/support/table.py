@@ -8,7 +8,7 @@ from hwmodels.errors import HardwareError
 from hwmodels.gpus.gpu import Gpu
 from hwmodels.models.kv_capacity import CANDIDATE_TP, smallest_tp
 from hwmodels.models.llm_shape import LlmShape
-from servetwin.assemble.hardware import kv_memory
+from servetwin.assemble.hardware import engine_limits, kv_memory
 from servetwin.config.engine_config import EngineConfig
 from servetwin.support.rungs import chosen_rung, ladder, rungs_of
 
@@ -19,7 +19,8 @@ _ALL_GPUS: Final = max(CANDIDATE_TP)
 def smallest_for(gpu: Gpu, llm: LlmShape, engine: EngineConfig) -> int | None:
     """Return the least tp at which weights and a KV block fit; None: none of ``CANDIDATE_TP``."""
     share, block = engine.gpu_memory_utilization, engine.block_tokens
-    return smallest_tp(gpu, llm, share, block, engine.reserve_activation_bytes)
+    limits = engine_limits(engine, gpu)
+    return smallest_tp(gpu, llm, share, block, engine.reserve_activation_bytes, limits=limits)
 
 
 def table(gpus: Sequence[Gpu], llms: Sequence[LlmShape], engine: EngineConfig) -> list[str]:

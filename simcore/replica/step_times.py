@@ -63,5 +63,5 @@ def later_piece(pieces: Pieces, replica: int, decoding: int, context: int) -> tu
             return piece
     raise UserError(
         f"replica {replica} decodes {decoding} sequences with {context} tokens of context, beyond "
-        f"the {pieces[-1][0]} its step-time model answers for: write a smaller engine.kv_tokens"
+        f"the {pieces[-1][0]} its step-time model answers for: write engine.kv_tokens={pieces[-1][0]} or less"
     )

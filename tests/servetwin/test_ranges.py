@@ -18,7 +18,7 @@ from servetwin.config.compose.resolved import load_resolved, resolved_yaml
 from servetwin.report.number_text import duration
 from servetwin.report.range_text import range_head, range_text
 from servetwin.results.ranges import METRICS, Answers, flips, ranges_of, value_of
-from servetwin.run.ends import range_section
+from servetwin.run.ends import prepared_at_end, range_section
 from servetwin.run.simulate import Prepared, execute, prepare, simulate
 from serving.vocabulary.errors import UserError
 
@@ -37,14 +37,14 @@ def config(*words: str) -> Any:
 
 
 def with_errors(prepared: Prepared, share: float | None, exact_overhead: bool = True) -> Prepared:
-    """The same run with step times that are off by that share in every phase; None: by nothing."""
+    """The same run, KV memory known, with step times that are off by that share; None: by nothing."""
 
     def changed(hardware: Hardware) -> Hardware:
         step = hardware.step
         assert isinstance(step, EngineStepModel)
         step.errors = NO_ERROR if share is None else all_off_by(share, "assumed", "made up")
         overhead = EngineOverhead(graph_batches=step.overhead.graph_batches, inside=exact_overhead)
-        return replace(hardware, step=step, overhead=overhead)
+        return replace(hardware, step=step, overhead=overhead, kv_ends=None)
 
     hardware = {model: changed(kind) for model, kind in prepared.hardware_of_model.items()}
     return replace(prepared, hardware_of_model=hardware)
@@ -69,6 +69,36 @@ def test_the_range_of_every_number_holds_the_run_itself(words: tuple[str, ...]) 
     assert low < summary["ttft_ms"]["mean"] < high
     scales = "system=serverlessllm" in words
     assert ("the ends need not bound" in found["range_in_short"]) == scales
+
+
+def test_kv_memory_is_at_its_kind_end_in_the_fast_run_and_at_the_other_in_the_slow_one() -> None:
+    prepared = prepare(config(*WORDS))
+    assert prepared.hardware.kv_ends is not None
+    fewest, most = prepared.hardware.kv_ends
+    assert fewest < prepared.hardware.kv_blocks < most
+    for end, blocks in (("low", most), ("high", fewest)):
+        ended = prepared_at_end(prepared, end)  # type: ignore[arg-type]
+        assert [replica.kv_blocks for replica in ended.replicas] == [blocks] * len(prepared.replicas)
+        assert [replica.gpus for replica in ended.replicas] == [replica.gpus for replica in prepared.replicas]
+        assert ended.workload is prepared.workload and ended.estimates is prepared.estimates
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("engine.kv_tokens=200000",), ("engine.reserve_activation_bytes=3000000000",), ("engine=vllm_v0",)],
+)
+def test_memory_that_is_known_or_of_another_engine_has_no_range(words: tuple[str, ...]) -> None:
+    prepared = prepare(config(*WORDS, *words))
+    assert prepared.hardware.kv_ends is None and "KV memory" not in band_of(prepared.hardware).in_short()
+
+
+def test_memory_alone_makes_a_range_where_it_bounds_the_run() -> None:
+    """Exact step times, and memory for 4 to 40 requests at once."""
+    bound = with_errors(prepare(config(*WORDS, *NO_OVERHEAD, "engine.kv_tokens=40000")), None)
+    kinds = {name: replace(kind, kv_ends=(500, 5000)) for name, kind in bound.hardware_of_model.items()}
+    summary, found = section(replace(bound, hardware_of_model=kinds))
+    low, high = found["range"]["ttft_ms.mean"]
+    assert low <= summary["ttft_ms"]["mean"] < high and "KV memory x0.18 to x1.82" in found["range_in_short"]
 
 
 def test_without_error_the_three_are_one_and_no_end_is_run() -> None:

@@ -8,10 +8,12 @@ import pytest
 from hwmodels.catalogue import gpu_names, llm_names, load_gpu, load_llm
 from hwmodels.errors import HardwareError
 from hwmodels.models.kv_capacity import kv_capacity
+from hwmodels.models.vllm_memory import EngineLimits
 from hwmodels.step_times.select import step_model
 from hwmodels.step_times.step_time import Piece, StepLimits
 from servetwin.cli.support import support
 from servetwin.config.compose.compose import load_config, option_groups
+from servetwin.config.vllm_defaults import batch_defaults
 from servetwin.support.rungs import Rung, chosen_rung, decode_s, ladder, prefill_s, rungs_of
 from servetwin.support.table import listing, table
 from serving.vocabulary.errors import UserError
@@ -73,9 +75,13 @@ def test_one_combination(
     assert f"{step.limits.max_decode_sequences} decoding sequences" in times
     assert f"{step.limits.max_context_tokens} tokens of context" in times
     assert f"{rung}: available, used" in section(text, "ladder")
-    capacity = kv_capacity(load_gpu(gpu), load_llm(model), tp=tp, memory_utilization=0.9, block_tokens=16)
+    limits = EngineLimits(version="0.19.0", **batch_defaults(load_gpu(gpu), "openai_api_server"))
+    capacity = kv_capacity(
+        load_gpu(gpu), load_llm(model), tp=tp, memory_utilization=0.9, block_tokens=16, limits=limits
+    )
     memory = section(text, "kv memory")
     assert memory.startswith(f"{capacity.tokens - 16} tokens {capacity.arithmetic}; 1 of the blocks")
+    assert "MiB context of CUDA + " in memory
     assert "us per sequence, small batches padded to the captured sizes; source: " in section(text, "engine")
 
 
@@ -176,7 +182,7 @@ def test_a_model_or_a_gpu_alone_lists_what_goes_with_it(capsys: pytest.CaptureFi
     by_gpu = printed(capsys, "model=llama3_8b").splitlines()
     assert [line.split()[1] for line in by_gpu[1:]] == list(gpu_names())
     row = next(line for line in by_gpu if " a100_80g " in line).split()
-    assert row[:5] == ["llama3_8b", "a100_80g", "1", "linear", "436528"]
+    assert row[:5] == ["llama3_8b", "a100_80g", "1", "linear", "454912"]
     assert next(line for line in by_gpu if " cpu_core " in line).endswith("does not fit on 8")
     by_model = printed(capsys, "gpu=h100").splitlines()
     assert [line.split()[0] for line in by_model[1:]] == list(llm_names())

@@ -87,8 +87,8 @@ def test_the_words_are_what_the_sources_say(
 def test_every_gpu_has_a_row(lines: list[str]) -> None:
     found = {row[0]: row[1:] for row in rows(lines, "gpu tp")}
     assert set(found) == set(gpu_names())
-    assert found["l40s"] == [DERIVED, DERIVED, DERIVED, ASSUMED, DERIVED, ASSUMED, DERIVED]
-    assert found["h100"][:5] == [MEASURED, MEASURED, MEASURED, ASSUMED, MEASURED]
+    assert found["l40s"] == [DERIVED, DERIVED, DERIVED, DERIVED, DERIVED, ASSUMED, DERIVED]
+    assert found["h100"][:5] == [MEASURED, MEASURED, MEASURED, DERIVED, MEASURED]
     assert found["rtx4090"][:3] == [ASSUMED, ASSUMED, ASSUMED] and found["cpu_core"][0] == NOTHING
 
 
