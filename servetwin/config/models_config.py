@@ -139,6 +139,11 @@ def check_models(models: ModelsConfig, trace: TraceConfig, kind: str) -> None:
             f"models.shapes={models.shapes} has replicas of several GPUs, and a real worker is one: write "
             "names without a number behind them"
         )
+    if models.name == "zipf" and trace.params.get("rates") is not None:
+        raise UserError(
+            "trace.rates does nothing with models=zipf, whose models have arrivals of their own: write "
+            "models.rate_per_s=NUMBER, or models=of_trace with a trace that has models"
+        )
     rates = [f"trace.{key}" for key in _RATES if getattr(trace, key) is not None]
     if models.rate_per_s is not None and rates:
         raise UserError(

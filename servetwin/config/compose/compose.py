@@ -29,6 +29,7 @@ from servetwin.config.compose.overhead_file import overhead_file
 from servetwin.config.compose.resolved import built
 from servetwin.config.compose.unread_keys import refuse_unread
 from servetwin.config.config import Kind, RunConfig
+from servetwin.config.hints import meant_keys
 from servetwin.config.key import declared_keys
 from servetwin.config.model_path import is_model_path
 from servetwin.config.options import misfit, option_file, option_groups
@@ -49,7 +50,10 @@ from servetwin.config.policy.outside import names_outside, other_choices, outsid
 from servetwin.config.policy.parameters import declared
 from servetwin.config.trace_options import (
     INSTEAD_FOR_RECORDED,
+    RATES,
+    RATES_TRACES,
     drop_default_limit,
+    drop_default_requests,
     trace_names,
     trace_parameters,
     wanted_parameter,
@@ -216,6 +220,7 @@ def load_config(overrides: Sequence[str], kind: Kind, alone: bool = False) -> Ru
             tree, literals = run_again.run_again(saved[0], tree, words, kind)
         if kind == "realexec" and not saved:
             drop_default_limit(tree["trace"], {word.key: word.text for word in words})
+        drop_default_requests(tree["trace"]["params"], _written_parameters(words))
         chosen = bool(saved) or any(choice.key == "system/dispatch" for choice in choices)
         literals |= _apply(tree, values, kind, groups, chosen)
         fill_measured_links(tree, literals.get("engine.profile"))
@@ -229,6 +234,11 @@ def load_config(overrides: Sequence[str], kind: Kind, alone: bool = False) -> Ru
     if alone:
         refuse_unread(values, config)
     return config
+
+
+def _written_parameters(words: Sequence[Override]) -> set[str]:
+    """Return the parameters of the trace to which the user gives a value."""
+    return {canonical(word.key).removeprefix("trace.") for word in words if word.text != "null"}
 
 
 def defaults(kind: Kind) -> dict[str, tuple[Any, Wanted]]:
@@ -329,11 +339,19 @@ def _refuse_parameter(tree: Tree, word: Override, key: str, keys: Iterable[str])
         if not trace["synthetic"] and name in INSTEAD_FOR_RECORDED:
             instead = INSTEAD_FOR_RECORDED[name].format(echo(word.text))
             raise UserError(f"{word.key} is for drawn traces and {option} is recorded: write {instead}")
+        if name == RATES:
+            raise UserError(f"{word.key} does not fit {option}: write {RATES_TRACES}")
     elif owner not in (key, group) and "name" in tree["system"].get(group, ()):
         option = f"system/{group}={tree['system'][group]['name']}"
         known = sorted(name for name in keys if name.startswith(owner + "."))
     else:
         return
+    plain = meant_keys(word.key, list(keys), RunConfig) if owner == "trace" else []
+    if meant := [f"{one}=VALUE" for one in plain if one.startswith("trace.window")]:
+        raise UserError(
+            f"unknown key '{echo(word.key)}' for the chosen {option}: write {' or '.join(meant)}, seconds "
+            f"of a part of the trace, or one of {', '.join(known)}"
+        )
     write = f"write only {', '.join(known)}" if known else "leave it out, for it takes no parameters"
     raise UserError(f"unknown key '{echo(word.key)}' for the chosen {option}: {write}")
 
