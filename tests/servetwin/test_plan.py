@@ -133,7 +133,7 @@ def test_what_nothing_meets_ends_with_status_1(capsys: pytest.CaptureFixture[str
         (("slo.p99_ttft_ms=500",), "write slo.ttft_p99_ms=500 if that is meant"),
         (("ttft_p99_ms=500",), "write slo.ttft_p99_ms=500 if that is meant"),
         (("slo.ttft_ms=500",), "add slo.attainment=0.99"),
-        (("slo.ttft_p99_ms=500", "gpu=H100"), "write gpu=h100 if that is meant"),
+        (("slo.ttft_p99_ms=500", "gpu=H100-PCIe"), "write gpu=h100 if that is meant"),
         (("slo.ttft_p99_ms=500", "gpu=h100_x8"), "write gpu=h100 if that is meant"),
         (("slo.ttft_p99_ms=500", "cluster=h100x8"), "write gpu=h100\n"),
         (("slo.ttft_p99_ms=500", "seed=0-7"), "seed wants an integer"),

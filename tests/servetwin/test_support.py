@@ -238,7 +238,7 @@ def test_words_that_cannot_be_used_are_refused(words: tuple[str, ...], expected:
     ("words", "expected"),
     [
         (("model=llama3_8", "gpu=h100"), "write 'llama3_8b' or another of"),
-        (("model=llama3_8b", "gpu=h1000"), "write 'h100' or another of"),
+        (("model=llama3_8b", "gpu=h1000"), "write 'h100' (H100 SXM 80 GB) or another of"),
         (("model=llama3_8b", "gpu=h100", "tp=3"), "write one of 1, 2, 4, 8"),
         (("model=llama3_8b", "gpu=h100", "tp=16"), "write one of 1, 2, 4, 8"),
         (("model=qwen2_5_72b", "gpu=a100_80g", "tp=1"), "write model.tp=2, the smallest that fits"),

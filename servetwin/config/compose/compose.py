@@ -11,13 +11,15 @@ from typing import Any, Final
 
 import yaml
 
-from hwmodels.catalogue import load_gpu
+from hwmodels.catalogue import gpu_named, llm_named, load_gpu, unknown_llm
+from hwmodels.catalogue.names import is_hub_name
 from hwmodels.catalogue.stacks import is_stack
 from servetwin.config.compose import run_again
 from servetwin.config.compose.checks import check
 from servetwin.config.compose.clusters import (
     CLUSTER_GPU,
     check_gpu,
+    cluster_named,
     made_names,
     near_cluster,
     requested_cluster,
@@ -32,7 +34,7 @@ from servetwin.config.config import Kind, RunConfig
 from servetwin.config.hints import meant_keys
 from servetwin.config.key import declared_keys
 from servetwin.config.model_path import is_model_path
-from servetwin.config.options import misfit, option_file, option_groups
+from servetwin.config.options import misfit, option_file, option_groups, path_of_option
 from servetwin.config.overrides import (
     LITERAL_KEYS,
     Override,
@@ -206,7 +208,9 @@ def load_config(overrides: Sequence[str], kind: Kind, alone: bool = False) -> Ru
         _refuse_bare_option(word, groups)
     words = parse_words(overrides)
     saved = [word for word in words if word.key == run_again.KEY]
-    words = [unquoted(word) if word.key in groups else word for word in words if word not in saved]
+    words = [
+        chosen_option(word, groups) if word.key in groups else word for word in words if word not in saved
+    ]
     choices = [word for word in words if word.key in groups]
     values = [word for word in words if word.key not in groups]
     for choice in choices:
@@ -216,6 +220,7 @@ def load_config(overrides: Sequence[str], kind: Kind, alone: bool = False) -> Ru
     try:
         os.getcwd()  # noqa: PTH109 (must exist for relative paths, and for Hydra)
         tree, literals = option_tree(kind, choices), dict[str, str]()
+        _check_own_file(tree, choices)
         if saved:
             tree, literals = run_again.run_again(saved[0], tree, words, kind)
         if kind == "realexec" and not saved:
@@ -234,6 +239,22 @@ def load_config(overrides: Sequence[str], kind: Kind, alone: bool = False) -> Ru
     if alone:
         refuse_unread(values, config)
     return config
+
+
+def _check_own_file(tree: Tree, choices: Sequence[Override]) -> None:
+    """Refuse a chosen file of the user's without its name, and without the GPU of a cluster.
+
+    The user cannot set these keys on the command line. A cluster's GPU gets the catalogue's name.
+    """
+    for choice in choices:
+        owner, leaf = _place(tree, choice.key.replace("/", "."))
+        node = owner[leaf]
+        needed = {"name": choice.text, **({"gpu": "h100", "gpus": "8"} if choice.key == "cluster" else {})}
+        for key, example in needed.items():
+            if isinstance(node, dict) and node.get(key) == MISSING:
+                file = path_of_option(choice.key, choice.text)
+                raise UserError(f"{file} has no {key}: add a line '{key}: {example}' to it")
+    tree["cluster"]["gpu"] = gpu_named(str(tree["cluster"]["gpu"]))
 
 
 def _written_parameters(words: Sequence[Override]) -> set[str]:
@@ -259,9 +280,21 @@ def _refuse_bare_option(word: str, groups: dict[str, list[str]]) -> None:
             raise UserError(f"'{word}' has no '=': write {group}={word}")
 
 
+def chosen_option(word: Override, groups: dict[str, list[str]]) -> Override:
+    """Return the option that a word means: its own name, or another one of a model or a cluster."""
+    choice = unquoted(word)
+    if choice.text in groups[choice.key]:
+        return choice
+    if choice.key == "model" and (name := llm_named(choice.text)) in groups["model"]:
+        return Override("model", name)
+    return Override("cluster", cluster_named(choice.text)) if choice.key == "cluster" else choice
+
+
 def check_choice(choice: Override, groups: dict[str, list[str]]) -> None:
     """Refuse an option that has no file and is not made on request."""
     options = groups[choice.key]
+    if choice.key == "model" and is_hub_name(choice.text) and not os.path.lexists(choice.text):
+        raise UserError(str(unknown_llm(choice.text)))
     if choice.text in options or is_model_path(choice) or names_outside(choice):
         return
     made = other_choices(choice.key)
@@ -269,6 +302,8 @@ def check_choice(choice: Override, groups: dict[str, list[str]]) -> None:
         if requested_cluster(choice.text) is not None:
             return
         made = f", {made_names()}"
+    if choice.key == "model":
+        made = ", or the path of the model's own config.json (or of the folder that holds one): model=PATH"
     if choice.key == "trace" and any(mark in choice.text for mark in "./"):
         raise UserError(
             f"trace={echo(choice.text)} is a file: write trace=file trace.path={echo(choice.text)}"
@@ -319,7 +354,7 @@ def _set(tree: Tree, word: Override, kind: Kind, groups: dict[str, list[str]]) -
     key = canonical(word.key)
     _refuse_fixed(word, key, groups)
     if key == CLUSTER_GPU:
-        check_gpu(word, tree["cluster"]["name"])
+        word = check_gpu(word, tree["cluster"]["name"])
     if key not in paths:
         _refuse_parameter(tree, word, key, paths)
         raise unknown_key(word.key, [*paths, *groups], kind)
