@@ -1,12 +1,16 @@
 """Which step times, memory and overhead a simulation of (model, GPU, tp) uses: ``servetwin support``."""
 
+import sys
 import textwrap
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from hwmodels.catalogue import gpu_named, gpu_names, llm_named, llm_names, load_gpu, load_llm
 from hwmodels.catalogue.stacks import is_stack
+from hwmodels.errors import HardwareError
+from hwmodels.models.kv_capacity import CANDIDATE_TP
 from hwmodels.step_times.stack_step import UNKNOWN
 from servetwin.cli.flags import asked_for_json
 from servetwin.cli.process import tell
@@ -40,7 +44,12 @@ def support(words: Sequence[str]) -> int:
         return _cluster(options, as_json)
     name = options.get("engine", DEFAULT_ENGINE)
     if "model" in options and "gpu" in options:
-        combination = combination_of(options, _engine(name, load_gpu(options["gpu"]).name))
+        engine = _engine(name, load_gpu(options["gpu"]).name)
+        try:
+            combination = combination_of(options, engine)
+        except HardwareError as error:
+            _tell_each_tp(options, engine)
+            raise error
         lines = [combination.head]
         for label, paragraphs in combination.sections.items():
             lines += _section(label, paragraphs)
@@ -48,6 +57,19 @@ def support(words: Sequence[str]) -> int:
     else:
         _all_of(options, _engine(name), as_json)
     return 0
+
+
+def _tell_each_tp(options: dict[str, str], engine: EngineConfig) -> None:
+    """Print for each tp why it does not run, if the user chose none and the reasons differ."""
+    reasons = dict[int, str]()
+    for tp in CANDIDATE_TP if "tp" not in options else ():
+        with suppress(UserError):
+            try:
+                combination_of({**options, "tp": str(tp)}, engine)
+            except HardwareError as error:
+                reasons[tp] = str(error).partition("; ")[0]
+    for tp, why in reasons.items() if len(set(reasons.values())) > 1 else ():
+        print(f"  tp {tp}: {why}", file=sys.stderr)
 
 
 def _named(options: dict[str, str]) -> dict[str, str]:
