@@ -113,7 +113,7 @@ def known_columns(fields: Iterable[str]) -> frozenset[str]:
     """The marks (``MARK``) of the needed columns that ``fields`` hold under their common names."""
     marks = set()
     for field in fields:
-        ours, _ = _common(field)
+        ours, _ = common_name(field)
         if ours in NEEDED:
             marks.add(MARK + ours)
             if field not in _BENCH:
@@ -138,7 +138,7 @@ def columns_of(header: Collection[str], given: str | None, file: Path) -> Column
     arrival = _arrival(theirs)
     unit = None
     if arrival is not None:
-        unit = ARRIVALS.get(arrival) or _common(theirs[arrival])[1] or _unit(theirs[arrival])
+        unit = ARRIVALS.get(arrival) or common_name(theirs[arrival])[1] or _unit(theirs[arrival])
     return Columns(
         theirs=theirs,
         given=frozenset(mapped),
@@ -155,7 +155,7 @@ def _by_common_names(header: Collection[str], theirs: Mapping[str, str], file: P
     """
     candidates: dict[str, list[str]] = {}
     for name in header:
-        ours, _ = _common(name)
+        ours, _ = common_name(name)
         there = _arrival(theirs) is not None if ours == ARRIVAL else ours in theirs
         if ours is not None and not there and name not in theirs.values():
             candidates.setdefault(ours, []).append(name)
@@ -240,7 +240,7 @@ def _shown(name: str) -> str:
     return repr(name if len(name) <= 40 else name[:37] + "...")
 
 
-def _common(name: str) -> tuple[str | None, str | None]:
+def common_name(name: str) -> tuple[str | None, str | None]:
     """(our column that a common name stands for, unit if the name says one)."""
     if _NAME.fullmatch(name) is None:
         return None, None
@@ -253,7 +253,7 @@ def _common(name: str) -> tuple[str | None, str | None]:
         stem = "".join(word for word in words[:-1] if word not in _FILLERS)
         if table.get(stem) == ARRIVAL:
             return ARRIVAL, _UNITS[words[-1]]
-    ours, _ = _common(name.rpartition(".")[2]) if "." in name else (None, None)
+    ours, _ = common_name(name.rpartition(".")[2]) if "." in name else (None, None)
     return (ours, None) if ours in (PROMPT, OUTPUT) else (None, None)
 
 

@@ -103,7 +103,7 @@ def read_in_unit(
     from_first: whether the format's times always count from the first one. place: the file and column, for
     the sentence that refuses times whose unit cannot be told.
     """
-    unit_used = checked_unit(given) or _told_by(first, clock)
+    unit_used = checked_unit(given) or unit_of_first(first, clock)
     unit = unit_used or clock.unit
     read_times, times_ns = read(unit)
     why = ""
@@ -129,7 +129,7 @@ def read_in_unit(
     return read_times, ParsedTimes(times_ns - start_ns, (label + _remark(clock, unit, why, doubts),))
 
 
-def _told_by(first: Any, clock: Clock) -> str | None:
+def unit_of_first(first: Any, clock: Clock) -> str | None:
     """The unit by rules 1 and 2; None where neither applies."""
     if isinstance(first, str) and _DATE.match(first):
         return ISO

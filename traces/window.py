@@ -50,6 +50,18 @@ def time_window(start_s: float, length_s: float) -> Window:
     return Window(start, positive_number("trace.window_s", length_s))
 
 
+def from_start(start_s: float, workload: Workload) -> Window:
+    """The window from that start to the last request of the workload; TraceError if it is later."""
+    start = number_within("trace.window_start_s", start_s, 0, LONGEST_NS / NS_PER_S)
+    since_ns = int(workload.arrival_ns[-1] - workload.arrival_ns[0])
+    if start * NS_PER_S > since_ns:
+        raise TraceError(
+            f"trace.window_start_s={short_number(start)} is later than the last request of {workload.name},"
+            f" at {since_ns / NS_PER_S:.0f} s: write a smaller one"
+        )
+    return Window(start, (since_ns + 1) / NS_PER_S - start)
+
+
 def busiest(workload: Workload, length_s: float) -> Window:
     """The window of that length with the most prompt tokens (the earliest of equals)."""
     starts, first, last = _rows(workload, length_s)

@@ -9,10 +9,12 @@ from typing import Final
 from experiments.common.making import Making, Settings
 from experiments.common.run_store import RunStore
 from experiments.common.runs import Progress
+from servetwin.report.number_text import counted
 
 # CPU seconds of a run, its preparation included: the mean of 14 runs of each paper, drawn from those of all
-# figures and sweeps, without native code, with 10,000 requests where their number may be chosen. It is used
-# until a run of the paper is kept, whose own time is known.
+# figures and sweeps, without native code, with 10,000 requests where their number may be chosen. It weighs
+# the papers against each other until a run of the paper is kept, whose own time is known; no minutes are told
+# by it.
 _CPU_S: Final[Mapping[str, float]] = {"blitzscale": 1.7, "llumnix": 1.4, "quart": 8.1}
 _MEASURED_REQUESTS: Final = 10_000
 _SAY_EVERY_S: Final = 30.0
@@ -23,7 +25,7 @@ _LOOKED_AT: Final = 50  # kept runs of a paper whose times are read
 class HeadCount:
     """The runs of one paper's figures. kept: already in the store. run_s: how long one takes, about.
 
-    missing: cases that cannot run with this version.
+    missing: cases that cannot run with this version. measured: whether a kept run of the paper says so.
     """
 
     paper: str
@@ -32,6 +34,7 @@ class HeadCount:
     kept: int
     missing: int
     run_s: float
+    measured: bool = True
 
     @property
     def to_do(self) -> int:
@@ -58,26 +61,33 @@ def head_count(making: Making, settings: Settings, store: RunStore) -> HeadCount
         kept=len(kept),
         missing=len(making.plan.missing),
         run_s=fmean(took_s) if took_s else _CPU_S[name] * share,
+        measured=bool(took_s),
     )
 
 
 def as_lines(heads: Sequence[HeadCount], settings: Settings, store: RunStore) -> Iterator[str]:
     """The sums, then each paper's numbers, before anything runs."""
     runs, kept, to_do = (sum(getattr(head, name) for head in heads) for name in ("runs", "kept", "to_do"))
-    minutes = sum(head.minutes(settings.processes) for head in heads)
     yield (
         f"{sum(head.figures for head in heads)} figures of {len(heads)} papers, {runs:,} runs: {kept:,} are "
-        f"kept, {to_do:,} to do, about {minutes:,.0f} minutes with processes={settings.processes}"
+        f"kept, {to_do:,} to do, {_minutes(heads, settings.processes)} with processes={settings.processes}"
     )
     for head in heads:
         missing = f", {head.missing} cases this version cannot run" if head.missing else ""
         yield (
             f"  {head.paper}: {head.figures} figures, {head.runs:,} runs, {head.kept:,} kept, "
-            f"{head.to_do:,} to do, about {head.minutes(settings.processes):,.0f} minutes{missing}"
+            f"{head.to_do:,} to do, {_minutes([head], settings.processes)}{missing}"
         )
     if settings.sweeps == "missed":
         yield "  not counted: the sweeps of rows that will be out"
     yield f"  finished runs are kept in {store.folder}: after an interruption the same command goes on there"
+
+
+def _minutes(heads: Sequence[HeadCount], processes: int) -> str:
+    """How long the runs take that are to be made; unknown for a paper of which no run is kept."""
+    if any(head.to_do and not head.measured for head in heads):
+        return "minutes unknown before the first run"
+    return f"about {counted(round(sum(head.minutes(processes) for head in heads)), 'minute')}"
 
 
 class TimeLeft:
@@ -126,4 +136,5 @@ class TimeLeft:
             self._show(made, to_do)
         elif left_s is not None and self._now() - self._said_s >= _SAY_EVERY_S:
             self._said_s = self._now()
-            self._say(f"{paper}: {made:,} of {to_do:,} runs made, about {left_s / 60:,.0f} minutes left")
+            left = counted(round(left_s / 60), "minute")
+            self._say(f"{paper}: {made:,} of {to_do:,} runs made, about {left} left")

@@ -1,18 +1,22 @@
 """The catalogue: GPUs, model shapes and linear coefficients in YAML files in this folder, with sources."""
 
 import difflib
+import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from hwmodels.catalogue.names import gpu_called, gpu_like, is_hub_name, llm_called
 from hwmodels.errors import HardwareError
 from hwmodels.gpus.gpu import Gpu
+from hwmodels.gpus.gpu_file import OWN, gpu_entry, is_gpu_file
 from hwmodels.gpus.power import GpuPower
 from hwmodels.models.experts import Experts, LatentAttention
 from hwmodels.models.hf_config import llm_shape_from_config, looks_like_config
+from hwmodels.models.hf_quantised import CONFIG_FILE
 from hwmodels.models.llm_shape import LlmShape
 from hwmodels.yaml_text import yaml_data
 
@@ -29,9 +33,48 @@ def read_yaml(file_name: str) -> Any:
     return yaml_data((files(__name__) / file_name).read_text(encoding="utf-8"))
 
 
+def gpu_named(text: str) -> str:
+    """The catalogue's name of the GPU that ``text`` means, in any case or by alias. Raises HardwareError.
+
+    The path of a file of the user's own stays.
+    """
+    if is_gpu_file(text):
+        return text
+    entries = read_yaml(GPUS_FILE)
+    name = known_gpu(text)
+    if name is None:
+        near = gpu_like(text, entries) or text
+        raise HardwareError(f"unknown GPU {text!r}: {_suggest(near, entries, _card)}, or {OWN}")
+    return name
+
+
+def known_gpu(text: str) -> str | None:
+    """The catalogue's name of the GPU that ``text`` means; None if it means none."""
+    entries = read_yaml(GPUS_FILE)
+    return text if text in entries else gpu_called(text, entries)
+
+
+def _gpu_entry(text: str) -> Mapping[str, Any]:
+    """The entry of a GPU, of the catalogue or of a file of the user's own."""
+    entry: Mapping[str, Any] = gpu_entry(text) if is_gpu_file(text) else read_yaml(GPUS_FILE)[gpu_named(text)]
+    return entry
+
+
+def llm_named(text: str) -> str:
+    """The catalogue's name of the model that ``text`` means, also by its name on Hugging Face.
+
+    ``text`` itself if it means none, or is the path of something that exists.
+    """
+    entries = read_yaml(MODELS_FILE)
+    if text in entries or os.path.lexists(text):
+        return text
+    return llm_called(text, entries) or text
+
+
 def load_gpu(name: str) -> Gpu:
-    """The GPU called ``name`` in gpus.yaml."""
-    entry = _entry("GPU", name, GPUS_FILE)
+    """The GPU called ``name`` in gpus.yaml, by one of its other names, or in the user's file at that path."""
+    name = gpu_named(name)
+    entry = _gpu_entry(name)
     numbers = {
         key: entry[key]
         for key in ("memory_bytes", "memory_bandwidth_bytes_per_s", "flops_per_s", "activation_reserve_bytes")
@@ -46,7 +89,7 @@ def load_gpu(name: str) -> Gpu:
 
 def gpu_power(name: str) -> GpuPower | None:
     """The power of the GPU called ``name``; None if unknown."""
-    entry = _entry("GPU", name, GPUS_FILE)
+    entry = _gpu_entry(name)
     if "power_limit_w" not in entry:
         return None
     return GpuPower(float(entry["power_limit_w"]["value"]), float(entry["idle_w"]["value"]))
@@ -58,8 +101,11 @@ def load_llm(name: str) -> LlmShape:
     A config.json with exactly a catalogue model's shape counts as that model, so measurements of it apply.
     Another one is named by its path, which no catalogue name can equal.
     """
-    if name in read_yaml(MODELS_FILE) or not looks_like_config(name):
-        return _llm(name, _entry("model", name, MODELS_FILE))
+    name = llm_named(name)
+    if name in (entries := read_yaml(MODELS_FILE)):
+        return _llm(name, entries[name])
+    if not looks_like_config(name) or (is_hub_name(name) and not os.path.lexists(name)):
+        raise unknown_llm(name)
     shape = llm_shape_from_config(name, name)
     for known in map(load_llm, llm_names()):
         if shape.computes_like(known) and shape.max_context_tokens == known.max_context_tokens:
@@ -74,12 +120,29 @@ def _llm(name: str, entry: Mapping[str, Any]) -> LlmShape:
         parts["experts"] = Experts(**entry["experts"])
     if "latent" in entry:
         parts["latent"] = LatentAttention(**entry["latent"])
-    return LlmShape(name=name, **{**entry, **parts})
+    shape = {key: value for key, value in entry.items() if key != "huggingface"}
+    return LlmShape(name=name, **{**shape, **parts})
+
+
+def unknown_llm(name: str) -> HardwareError:
+    """The refusal of a model that is neither in the catalogue nor a path of something that exists."""
+    entries = read_yaml(MODELS_FILE)
+    own = f"the path of its own {CONFIG_FILE}, or of the folder that holds one"
+    if not is_hub_name(name):
+        return HardwareError(f"unknown model {name!r}: {_suggest(name, entries)}, or {own}")
+    hub = {one: known for known, entry in entries.items() for one in entry.get("huggingface", ())}
+    alike = [one for one in hub if one.startswith(name) or name.startswith(one)]
+    like = f" (it has {hub[alike[0]]}, which is {alike[0]})" if alike else ""
+    names = ", ".join(sorted(entries, key=_by_number))
+    return HardwareError(
+        f"{name} is not in the catalogue{like}, and no file here: save its {CONFIG_FILE} from Hugging Face"
+        f" into a folder and write model=FOLDER, or write one of {names}"
+    )
 
 
 def gpu_all_reduce(gpu_name: str) -> Mapping[str, Any]:
     """The declaration in gpus.yaml of all-reduces between GPUs of this kind; empty if there is none."""
-    entries: Mapping[str, Any] = _entry("GPU", gpu_name, GPUS_FILE).get("all_reduce", {})
+    entries: Mapping[str, Any] = _gpu_entry(gpu_name).get("all_reduce", {})
     return entries
 
 
@@ -93,21 +156,19 @@ def llm_names() -> tuple[str, ...]:
     return tuple(sorted(read_yaml(MODELS_FILE), key=_by_number))
 
 
-def _entry(kind: str, name: str, file_name: str) -> Mapping[str, Any]:
-    entries: Mapping[str, Mapping[str, Any]] = read_yaml(file_name)
-    if name not in entries:
-        path = ", or the path of a config.json" if kind == "model" else ""
-        raise HardwareError(f"unknown {kind} {name!r}: {_suggest(name, entries)}{path}")
-    return entries[name]
+def _card(name: str) -> str:
+    """Which card a GPU of the catalogue is, in brackets."""
+    card = read_yaml(GPUS_FILE)[name].get("names", {}).get("card")
+    return f" ({card})" if card else ""
 
 
-def _suggest(name: str, known: Iterable[str]) -> str:
+def _suggest(name: str, known: Iterable[str], told: Callable[[str], str] = lambda name: "") -> str:
     names = sorted(known, key=_by_number)
     folded = name.lower().replace("-", "_").replace(".", "_")
     begun = [known for known in names if known.startswith(folded)]
     # A cut-off of 0 always returns the nearest name: the lists are short and a poor guess costs nothing.
     nearest = difflib.get_close_matches(folded, begun or names, n=1, cutoff=0.0)[0]
-    return f"write {nearest!r} or another of {', '.join(names)}"
+    return f"write {nearest!r}{told(nearest)} or another of {', '.join(names)}"
 
 
 def _by_number(name: str) -> list[tuple[str, int]]:

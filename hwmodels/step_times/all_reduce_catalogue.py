@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from hwmodels.catalogue import ALL_REDUCE_FILE, gpu_all_reduce, read_yaml
+from hwmodels.catalogue import ALL_REDUCE_FILE, gpu_all_reduce, gpu_named, read_yaml
 from hwmodels.step_times.all_reduce import AllReduce, RankTimes, Stretch
 
 SOURCE: Final = "ai-dynamo/aiconfigurator (Apache-2.0)"
@@ -28,6 +28,7 @@ def load_all_reduce(gpu_name: str, imitated: Imitated | None = None) -> AllReduc
     Of several engine versions the one of ``imitated`` is used, else the newest. Times not measured in that
     engine, on that GPU, say so in their label.
     """
+    gpu_name = gpu_named(gpu_name)
     declared = gpu_all_reduce(gpu_name)
     if "same_as" in declared:
         other = declared["same_as"]

@@ -10,8 +10,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, NoReturn
 
-from hwmodels.catalogue import gpu_names
+from hwmodels.catalogue import gpu_names, known_gpu
 from hwmodels.errors import HardwareError
+from hwmodels.gpus.gpu_file import OWN, is_gpu_file
 from hwmodels.reading import read_limited
 from hwmodels.topology.link import LINK_KINDS
 from hwmodels.topology.spec import ClusterSpec, Leaves, LinkClass, Rate, hosts_x_gpus, shown
@@ -104,8 +105,10 @@ def parse_cluster(name: str, file: str, text: str) -> ClusterSpec:
     found = _with_base(_At(file), text, 0)
     at = _At(file)
     at.keys(found, _KEYS, _NEEDED)
-    if found["gpu"] not in gpu_names():
-        at.inside("gpu").refuse(found["gpu"], f"one of {', '.join(gpu_names())}")
+    written = str(found["gpu"])
+    gpu = written if is_gpu_file(written) else known_gpu(written)
+    if gpu is None:
+        at.inside("gpu").refuse(found["gpu"], f"one of {', '.join(gpu_names())}, or {OWN}")
     memory = at.inside("host_memory").keys(found["host_memory"], ("bytes", "source"), ("bytes", "source"))
     sections = {key: _section(at.inside(key), found[key], key) for key in _EXTRAS if key in found}
 
@@ -115,7 +118,7 @@ def parse_cluster(name: str, file: str, text: str) -> ClusterSpec:
     return ClusterSpec(
         name=name,
         file=file,
-        gpu=found["gpu"],
+        gpu=gpu,
         hosts=at.inside("hosts").count(found["hosts"]),
         gpus_per_host=at.inside("gpus_per_host").count(found["gpus_per_host"]),
         host_memory_bytes=at.inside("host_memory.bytes").count(memory["bytes"]),

@@ -17,7 +17,7 @@ from traces.resampling import resampled
 from traces.scaling import compress_time, scale_rate, scale_tokens
 from traces.synthetic.registry import REDRAWN
 from traces.turns import Turns
-from traces.window import RULES, time_window
+from traces.window import RULES, from_start, time_window
 from traces.workload import Workload
 
 
@@ -55,7 +55,8 @@ def _of_many(config: RunConfig, hosted: Sequence[HostedModel], wanted_per_s: flo
         if wanted_per_s is None:
             return workload
         workload = _at_rate(trace, seed, workload, wanted_per_s)
-        return with_hosted(workload, names) if trace.name in REDRAWN else workload
+        drawn_anew = trace.name in REDRAWN and trace.params.get("rates") is None
+        return with_hosted(workload, names) if drawn_anew else workload
     rate_per_s = wanted_per_s or models.rate_per_s or source.mean_rate_per_s
     if rate_per_s is None:
         raise TraceError(f"{source.name} has all arrivals at one instant: write models.rate_per_s=NUMBER")
@@ -101,6 +102,8 @@ def selected(trace: TraceConfig, seed: int) -> Workload:
             workload = RULES[trace.window](workload, trace.window_s).of(workload)
         else:
             workload = time_window(trace.window_start_s or 0.0, trace.window_s).of(workload)
+    elif trace.window_start_s is not None:
+        workload = from_start(trace.window_start_s, workload).of(workload)
     if trace.lengths is not None:
         from traces.synthetic.drawn import with_lengths
 
@@ -178,7 +181,7 @@ def _gpu_seconds(
 
 def _at_rate(trace: TraceConfig, seed: int, workload: Workload, wanted_per_s: float) -> Workload:
     """Set the requests per second: a stationary trace is drawn anew, others keep their time axis."""
-    if trace.name in REDRAWN:
+    if trace.name in REDRAWN and trace.params.get("rates") is None:
         return selected(replace(trace, params=trace.params | {"rate_per_s": wanted_per_s}), seed)
     present_per_s = workload.mean_rate_per_s
     if present_per_s is None:

@@ -51,6 +51,7 @@ _LAUNCHERS: Final[Mapping[str, tuple[str, ...]]] = {
     "submitit_slurm": ("launcher=slurm",), "submitit_local": ("launcher=slurm", "slurm.cluster=local"),
 }  # fmt: skip
 _PARAMS: Final = "hydra.sweeper.params."
+_TRIALS: Final = ("hydra.sweeper.n_trials=", "search.trials=")
 _SEARCH: Final = "a search: write search.minimize=ttft_ms.p99 (or search.maximize=METRIC) search.trials=40"
 # How a key of Hydra's own configuration begins -> what to write here.
 _INSTEAD: Final[Mapping[str, str]] = {
@@ -340,7 +341,8 @@ def _of_sweep(word: str, key: str, text: str, words: Sequence[str]) -> Iterator[
         return
     elif key == "hydra/sweeper" and text == "optuna":
         if not any(other.startswith(("search.minimize=", "search.maximize=")) for other in words):
-            raise UserError(f"{word} is {_SEARCH}")
+            trials = next((one.rpartition("=")[2] for one in words if one.startswith(_TRIALS)), "40")
+            raise UserError(f"{word} is {_SEARCH}".replace("=40", f"={trials}"))
     else:
         raise UserError(_instead(word, key, "sweep"))
 

@@ -1,6 +1,7 @@
 """Answers a plan's question on the console and, if requested, in a folder."""
 
 import json
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from shlex import join
@@ -8,7 +9,7 @@ from shlex import join
 from servetwin.cli.process import telling
 from servetwin.config.folder_kind import PLAN_ANSWER
 from servetwin.planning import answer
-from servetwin.planning.candidate import PlanAnswer
+from servetwin.planning.candidate import NoLayoutError, PlanAnswer
 from servetwin.planning.page import plan_page
 from servetwin.planning.plan_words import PlanWords, plan_words
 from servetwin.planning.text import as_data, head, remarks, rows, sentence, unable
@@ -24,16 +25,28 @@ def plan(words: Sequence[str]) -> int:
     """Exit status 0, or 1 if nothing meets the objective. UserError for unusable words."""
     options = plan_words(words)
     command = join(["servetwin", "plan", *words])
-    if options.out is None:
-        result, place = _search(options), ""
-    else:
-        result, place = _written(options, options.out, command)
+    try:
+        if options.out is None:
+            result, place = _search(options), ""
+        else:
+            result, place = _written(options, options.out, command)
+    except NoLayoutError as error:
+        raise _no_layout(error.reasons) from error
     with telling(f"; {place}"):
         if options.own.get("json"):
             print(json.dumps(as_data(result), indent=1, ensure_ascii=False))
         else:
             print("\n".join([*lines_of(result), *([place] if place else [])]))
     return 0 if result.ends.mid is not None else 1
+
+
+def _no_layout(reasons: Sequence[tuple[str, str]]) -> UserError:
+    """Print why each layout does not run, a line for each; return the sentence that ends the command."""
+    if len({why for _, why in reasons}) == 1:
+        return UserError(f"no layout runs ({'; '.join(name for name, _ in reasons)}): {reasons[0][1]}")
+    for name, why in reasons:
+        print(f"  {name}: {why}", file=sys.stderr)
+    return UserError("no layout runs, for the reasons above: write another gpu= or model.tp=, or model=")
 
 
 def _written(options: PlanWords, out: Path, command: str) -> tuple[PlanAnswer, str]:

@@ -1,11 +1,17 @@
 """Which step times, memory and overhead a simulation of (model, GPU, tp) uses: ``servetwin support``."""
 
+import sys
 import textwrap
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from hwmodels.catalogue import gpu_names, llm_names, load_gpu, load_llm
+from hwmodels.catalogue import gpu_named, gpu_names, llm_named, llm_names, load_gpu, load_llm
+from hwmodels.catalogue.stacks import is_stack
+from hwmodels.errors import HardwareError
+from hwmodels.models.kv_capacity import CANDIDATE_TP
+from hwmodels.step_times.stack_step import UNKNOWN
 from servetwin.cli.flags import asked_for_json
 from servetwin.cli.process import tell
 from servetwin.config.engine_config import EngineConfig
@@ -31,18 +37,75 @@ def support(words: Sequence[str]) -> int:
     for what cannot be simulated; its sentence says what to write or to measure.
     """
     words, as_json = asked_for_json(words)
-    options = _parse(words)
+    options = _named(_parse(words))
+    if is_stack(options.get("model", "")):
+        return _stack(options, as_json)
     if {"cluster", "plot", "overwrite"} & options.keys():
         return _cluster(options, as_json)
     name = options.get("engine", DEFAULT_ENGINE)
     if "model" in options and "gpu" in options:
-        combination = combination_of(options, _engine(name, load_gpu(options["gpu"]).name))
+        engine = _engine(name, load_gpu(options["gpu"]).name)
+        try:
+            combination = combination_of(options, engine)
+        except HardwareError as error:
+            _tell_each_tp(options, engine)
+            raise error
         lines = [combination.head]
         for label, paragraphs in combination.sections.items():
             lines += _section(label, paragraphs)
         tell(combination.numbers | {"sections": combination.sections}, lines, as_json)
     else:
         _all_of(options, _engine(name), as_json)
+    return 0
+
+
+def _tell_each_tp(options: dict[str, str], engine: EngineConfig) -> None:
+    """Print for each tp why it does not run, if the user chose none and the reasons differ."""
+    reasons = dict[int, str]()
+    for tp in CANDIDATE_TP if "tp" not in options else ():
+        with suppress(UserError):
+            try:
+                combination_of({**options, "tp": str(tp)}, engine)
+            except HardwareError as error:
+                reasons[tp] = str(error).partition("; ")[0]
+    for tp, why in reasons.items() if len(set(reasons.values())) > 1 else ():
+        print(f"  tp {tp}: {why}", file=sys.stderr)
+
+
+def _named(options: dict[str, str]) -> dict[str, str]:
+    """Return the options with the catalogue's names of model, GPU and cluster. HardwareError for none."""
+    from servetwin.config.compose.clusters import cluster_named
+
+    named = {"model": llm_named, "gpu": gpu_named, "cluster": cluster_named}
+    return {key: named[key](text) if key in named else text for key, text in options.items()}
+
+
+def _stack(options: dict[str, str], as_json: bool) -> int:
+    """Print what is known of a model that answers in one pass. UserError for keys that it does not have."""
+    from hwmodels.catalogue.stacks import load_stack
+
+    stack = load_stack(options["model"])
+    if other := sorted(options.keys() - {"model"}):
+        raise UserError(
+            f"{other[0]} says nothing of model={stack.name}, whose one published time holds on the paper's "
+            f"GPU: write servetwin support model={stack.name}"
+        )
+    gigabytes, sent = stack.weight_bytes / 1e9, stack.activation_bytes / 1e6
+    sections = {
+        "model": [
+            f"{stack.layers} layers, {gigabytes:.2f} GB, no KV: a request is one pass through all layers",
+            f"{sent:.2f} MB from a layer to the next; {stack.tokens} tokens per request",
+        ],
+        "step times": [f"{stack.execution_s * 1e3:g} ms for one request, published; error {UNKNOWN}"],
+        "stages": [f"published cut: layers {'+'.join(map(str, stack.cut))} (pipeline.cut=published)"],
+        "known how": [stack.source, *stack.labels],
+        "run": [f"servetwin simulate system=pipeline model={stack.name}; also quart, infless, inferline"],
+    }  # fmt: skip
+    lines = [f"{stack.name}, answers in one pass"]
+    for label, paragraphs in sections.items():
+        lines += _section(label, paragraphs)
+    numbers = {"model": stack.name, "weight_bytes": stack.weight_bytes, "execution_s": stack.execution_s}
+    tell(numbers | {"sections": sections}, lines, as_json)
     return 0
 
 

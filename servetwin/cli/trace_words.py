@@ -10,6 +10,7 @@ from servetwin.config.overrides import Wanted, closest, echo, leaves, parse_valu
 from servetwin.config.trace_config import DEFAULTS, TraceConfig, check_trace
 from servetwin.config.trace_options import (
     default_parameters,
+    drop_default_requests,
     trace_names,
     trace_parameters,
     wanted_parameter,
@@ -76,6 +77,7 @@ def _keys(name: str, changes: bool) -> dict[str, Wanted]:
 def _trace(name: str, path: str | None, values: Mapping[str, Any]) -> TraceConfig:
     params = default_parameters(name)
     params |= {key: values[key] for key in params if key in values}
+    drop_default_requests(params, {key for key, value in values.items() if value is not None})
     settings = DEFAULTS | {key: values[key] for key in DEFAULTS if key in values and key not in params}
     if path is not None:
         settings["path"] = path

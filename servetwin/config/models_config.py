@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from hwmodels.catalogue import llm_named
 from servetwin.config.key import COUNT, POSITIVE, Range, key
 from servetwin.config.trace_config import TraceConfig
 from serving.vocabulary.errors import UserError
@@ -129,7 +130,7 @@ def _shape(word: str, shapes: str, tp: int) -> tuple[str, int]:
             "the GPUs of a replica behind it where they are not model.tp, such as "
             "models.shapes=llama3_8b+mistral_24b:2"
         )
-    return name, int(digits) if colon else tp
+    return llm_named(name), int(digits) if colon else tp
 
 
 def check_models(models: ModelsConfig, trace: TraceConfig, kind: str) -> None:
@@ -138,6 +139,11 @@ def check_models(models: ModelsConfig, trace: TraceConfig, kind: str) -> None:
         raise UserError(
             f"models.shapes={models.shapes} has replicas of several GPUs, and a real worker is one: write "
             "names without a number behind them"
+        )
+    if models.name == "zipf" and trace.params.get("rates") is not None:
+        raise UserError(
+            "trace.rates does nothing with models=zipf, whose models have arrivals of their own: write "
+            "models.rate_per_s=NUMBER, or models=of_trace with a trace that has models"
         )
     rates = [f"trace.{key}" for key in _RATES if getattr(trace, key) is not None]
     if models.rate_per_s is not None and rates:

@@ -52,7 +52,10 @@ class TraceConfig:
         choices=WINDOW_RULES,
     )
     window_start_s: float | None = key(
-        "or the start itself, seconds after the first request; null: 0", default=None, within=NOT_NEGATIVE
+        "or the start itself, seconds after the first request; null: 0. Without `trace.window_s`: to the end",
+        default=None,
+        within=NOT_NEGATIVE,
+        also=("start_s", "start", "from_s", "offset_s", "skip_s"),
     )
     window_s: float | None = key(
         "seconds to take; null: all",
@@ -112,7 +115,7 @@ class TraceConfig:
     )
     limit: int | None = key(
         "run only this many first requests of the result so far. Real runs: 30, unless "
-        "`trace.requests`, `trace.duration_s` or `trace.window_s` is written",
+        "`trace.requests`, `trace.duration_s`, `trace.window_s` or `trace.rates` is written",
         default=None,
         within=COUNT,
         also=("num_prompts",),
@@ -195,6 +198,7 @@ def _check_clients(trace: TraceConfig) -> None:
         return
     times = [f"trace.{key}" for keys in _RATES for key in keys if getattr(trace, key) is not None]
     times += ["trace.time_compression"] * (trace.time_compression != 1)
+    times += ["trace.rates"] * (trace.params.get("rates") is not None)
     if trace.synthetic and trace.params.get("rate_per_s") is not None:
         default = synthetic_parameters(trace.name)["rate_per_s"].default
         times += ["trace.rate_per_s"] * (default is not inspect.Parameter.empty)  # otherwise it is required
@@ -210,13 +214,17 @@ def _check_window(trace: TraceConfig) -> None:
         raise UserError(
             "trace.window and trace.window_start_s both say where the window starts: write only one of them"
         )
-    start = "window" if trace.window is not None else "window_start_s"
-    if getattr(trace, start) is not None and trace.window_s is None:
-        raise UserError(f"trace.{start} has no length: write trace.window_s=SECONDS too")
+    if trace.window is not None and trace.window_s is None:
+        raise UserError("trace.window has no length: write trace.window_s=SECONDS too")
 
 
 def _check_rate(trace: TraceConfig) -> None:
     given = [f"trace.{key}" for keys in _RATES for key in keys if getattr(trace, key) is not None]
+    if trace.params.get("rates") is not None and trace.params.get("rate_per_s") is not None:
+        raise UserError(
+            "trace.rates and trace.rate_per_s both set the arrival rate: write only one of them, or "
+            "trace.rate_scale=FACTOR beside trace.rates"
+        )
     if trace.utilization is not None and trace.synthetic and trace.params.get("rate_per_s") is not None:
         given.insert(0, "trace.rate_per_s")  # otherwise the trace would have two rates
     if len(given) > 1 and given != ["trace.prefill_share", "trace.peak_share"]:

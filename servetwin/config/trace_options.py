@@ -6,7 +6,7 @@ traces/fetching/sources.yaml, traces.formats and traces.synthetic.registry.
 
 import inspect
 import typing
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from servetwin.config.overrides import Override, Wanted
@@ -17,14 +17,21 @@ from traces.formats import FORMATS
 from traces.load import synthetic_parameters
 from traces.synthetic.registry import SYNTHETIC
 
-# A first run should be short; the function's own default is as long as the file that it imitates.
-_PARAMS: Final[dict[str, dict[str, Any]]] = {"azure_conv_like": {"requests": 10_000}}
+# A first run should be short; azure_conv_like's own default is as long as the file that it imitates. With
+# stages of rates no default applies. (The module of those defaults needs numpy; --help does not load it.)
+_PARAMS: Final[dict[str, dict[str, Any]]] = {
+    name: {"requests": 10_000} for name in ("azure_conv_like", "poisson", "gamma")
+}
+RATES: Final = "rates"
+"""Parameter of stages of rates, which few traces have."""
+RATES_TRACES: Final = "trace=azure_conv_like (its lengths), trace=poisson or trace=gamma beside it"
 # Keys that replace a drawn trace's parameter for a recorded trace.
 INSTEAD_FOR_RECORDED: Final = {
     "requests": "trace.limit={} for its first requests",
+    RATES: RATES_TRACES,
     "rate_per_s": "trace.rate_scale=FACTOR or trace.utilization=SHARE to rescale its arrivals",
 }
-STATED_ENDS: Final = ("requests", "duration_s", "window_s")
+STATED_ENDS: Final = ("requests", "duration_s", "window_s", RATES)
 """Keys that say where a trace ends, in whatever order they are written."""
 _PLAIN: Final = (int, float, str, bool)
 
@@ -71,6 +78,12 @@ def drop_default_limit(trace: dict[str, Any], written: Mapping[str, str]) -> Non
     stated = {written.get(f"trace.{key}", "null") for key in STATED_ENDS}
     if stated != {"null"} and "trace.limit" not in written:
         trace["limit"] = None
+
+
+def drop_default_requests(params: dict[str, Any], written: Collection[str]) -> None:
+    """Drop the number of ``requests`` that is not among the ``written`` parameters beside ``rates``."""
+    if RATES in written and "requests" not in written and "requests" in params:
+        params["requests"] = None
 
 
 def _kinds(parameter: inspect.Parameter) -> list[type]:

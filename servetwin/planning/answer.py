@@ -9,7 +9,7 @@ from typing import Final
 
 from hwmodels.errors import HardwareError
 from servetwin.planning.busiest import Busiest, busiest
-from servetwin.planning.candidate import Candidate, PlanAnswer
+from servetwin.planning.candidate import Candidate, NoLayoutError, PlanAnswer
 from servetwin.planning.layout import Layout
 from servetwin.planning.objective import Objective
 from servetwin.planning.plan_words import RATE, PlanWords
@@ -89,9 +89,9 @@ def _least(options: PlanWords, submit: Submit, on_done: Callable[[int, int], Non
     searches = _search_all(options, layouts, options.words, submit, tell)
     ranked, unable = ranked_layouts(options, searches)
     if not ranked:
-        refused = next((candidate.search.refused for candidate in unable if candidate.search.refused), "")
-        if refused and all(candidate.search.refused for candidate in unable):
-            raise UserError(f"no layout runs; {unable[-1].search.layout.name}: {unable[-1].search.refused}")
+        if unable and all(candidate.search.refused for candidate in unable):
+            tried = [*unable, *(candidate for candidate in dropped if candidate.search.refused)]
+            raise NoLayoutError([(one.search.layout.name, one.search.refused) for one in tried])
         return PlanAnswer(
             options=options,
             ranked=(),
@@ -241,51 +241,44 @@ def busiest_of(layout: Layout, gpus: int, words: tuple[str, ...], window_s: floa
     return busiest(workload.arrival_ns, window_s)
 
 
-def rate_at(
-    layout: Layout, gpus: int, words: tuple[str, ...], objective: Objective, end: End
-) -> tuple[float | None, int]:
-    """Return the highest rate factor at one end, and its number of runs. UserError if no run succeeds."""
-    factor, tried = _search_factor(layout, gpus, words, objective, end)
-    refused = [outcome.refused for outcome in tried if outcome.refused]
-    if len(refused) == len(tried):
-        raise UserError(f"{layout.name} does not run: {refused[0]}")
-    return factor, len(tried)
-
-
 def _highest_rate(options: PlanWords, submit: Submit) -> PlanAnswer:
     gpus = int(options.own["gpus"])
     ways = [layout for layout in options.layouts if gpus % layout.step == 0]
     if not ways:
         raise UserError(f"gpus={gpus} is no multiple of {options.layouts[0].step}: write one that is")
     mids = [submit(rate_of, layout, gpus, options, "mid") for layout in ways]
-    able = [(layout, *pair) for layout, pair in zip(ways, in_order(mids)) if pair[0] is not None]
+    found = in_order(mids)
+    refused = [(layout, why) for layout, (_, _, why) in zip(ways, found) if why]
+    if len(refused) == len(ways):
+        raise NoLayoutError([(layout.name, why) for layout, why in refused])
+    unable = tuple(
+        Candidate(LayoutSearch(layout, "mid", None, {gpus: PointOutcome({}, why)})) for layout, why in refused
+    )
+    able = [(layout, factor, tried) for layout, (factor, tried, _) in zip(ways, found) if factor is not None]
     if not able:
         return PlanAnswer(
             options=options,
             ranked=(),
-            unable=(),
+            unable=unable,
             ends=Answers(None, None, None),
-            runs=sum(mid.result()[1] for mid in mids),
+            runs=sum(tried for _, tried, _ in found),
         )
     layout, factor, _ = max(able, key=lambda pair: pair[1])
-    (low, more), (high, most) = in_order(
+    (low, more, _), (high, most, _) = in_order(
         [submit(rate_of, layout, gpus, options, end) for end in ("low", "high")]
     )
     rate = prepared_for((*options.words, *layout.words_of(gpus))).workload.mean_rate_per_s
     runners_up = sorted(able, key=lambda pair: -pair[1])
     return PlanAnswer(
-        options=options, ranked=(), unable=(), ends=Answers(low, factor, high), headroom=None,
+        options=options, ranked=(), unable=unable, ends=Answers(low, factor, high), headroom=None,
         busiest=busiest_of(layout, gpus, options.words, _WINDOW_S), rate_per_s=rate,
-        runs=sum(mid.result()[1] for mid in mids) + more + most,
+        runs=sum(tried for _, tried, _ in found) + more + most,
         details={"layout": layout, "factors": [(pair[0].name, pair[1]) for pair in runners_up]},
     )  # fmt: skip
 
 
-def rate_of(layout: Layout, gpus: int, options: PlanWords, end: End) -> tuple[float | None, int]:
-    """Return ``rate_at``, or None for a layout that does not run with a tp that the user did not choose."""
-    try:
-        return rate_at(layout, gpus, options.words, options.objective, end)
-    except UserError:
-        if options.tp_given:
-            raise
-        return None, 0
+def rate_of(layout: Layout, gpus: int, options: PlanWords, end: End) -> tuple[float | None, int, str]:
+    """Return the highest rate factor at one end, its number of runs, and why the layout does not run."""
+    factor, tried = _search_factor(layout, gpus, options.words, options.objective, end)
+    refused = [outcome.refused for outcome in tried if outcome.refused]
+    return factor, len(tried), refused[0] if len(refused) == len(tried) else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -9,6 +10,7 @@ from servetwin.planning.busiest import Busiest
 from servetwin.planning.plan_words import PlanWords
 from servetwin.planning.search import LayoutSearch
 from servetwin.results.ranges import Answers
+from serving.vocabulary.errors import UserError
 
 S_PER_HOUR: Final = 3600.0
 
@@ -29,6 +31,14 @@ class Candidate:
         """GPU-hours that the run held."""
         outcome = self.search.outcome
         return None if outcome is None else outcome.numbers["gpu_seconds"] / S_PER_HOUR
+
+
+class NoLayoutError(UserError):
+    """No layout runs at all. ``reasons``: each layout that was tried, and why it does not run."""
+
+    def __init__(self, reasons: Sequence[tuple[str, str]]) -> None:
+        self.reasons = tuple(dict(reasons).items())
+        super().__init__(f"no layout runs: {'; '.join(f'{name}: {why}' for name, why in self.reasons)}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

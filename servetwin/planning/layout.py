@@ -5,8 +5,9 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
+from hwmodels.gpus.gpu_file import OWN, is_gpu_file
 from hwmodels.topology.cluster_file import load_cluster
-from servetwin.config.compose.clusters import CLUSTER_FAMILIES, near_family, topology_names
+from servetwin.config.compose.clusters import CLUSTER_FAMILIES, hardware_named, near_family, topology_names
 from servetwin.config.overrides import closest
 from serving.vocabulary.errors import UserError
 
@@ -42,7 +43,7 @@ class Layout:
 
     def words_of(self, gpus: int) -> tuple[str, ...]:
         """Return the words of a run on ``gpus`` GPUs, which must be a multiple of ``step``."""
-        if self.hardware in CLUSTER_FAMILIES:
+        if _without_links(self.hardware):
             cluster = f"{self.hardware}_x{gpus}"
         else:
             cluster = f"{self.hardware}_{gpus // self.step}x{self.step}"
@@ -69,13 +70,19 @@ class Layout:
         return list(range(self.least, most_gpus + 1, self.step))
 
 
+def _without_links(hardware: str) -> bool:
+    """Return whether it is GPUs of one kind and no cluster of the catalogue."""
+    return hardware in CLUSTER_FAMILIES or is_gpu_file(hardware)
+
+
 def layout_of(
     *, hardware: str, tp: int, pp: int, words: tuple[str, ...], split: float = 0.0, instances: int = 1
 ) -> Layout:
     """Return the layout. UserError for unknown hardware, and for a split that is not a share."""
     if tp < 1 or pp < 1 or not 0 <= split < 1:
         raise UserError("model.tp and model.pp are at least 1 and split a share: write model.tp=1 split=0.5")
-    if hardware in CLUSTER_FAMILIES:
+    hardware = hardware_named(hardware)
+    if _without_links(hardware):
         return Layout(
             hardware=hardware, tp=tp, words=words, step=tp * pp, pp=pp, split=split, instances=instances
         )
@@ -84,7 +91,9 @@ def layout_of(
         gpus, clusters = ", ".join(CLUSTER_FAMILIES), ", ".join(topology_names())
         near = near_family(hardware) or closest(hardware, [*CLUSTER_FAMILIES, *topology_names()])
         hint = f"gpu={near} if that is meant, or " if near else ""
-        raise UserError(f"gpu={hardware} is unknown: write {hint}a GPU of {gpus}, or a cluster of {clusters}")
+        raise UserError(
+            f"gpu={hardware} is unknown: write {hint}a GPU of {gpus}, a cluster of {clusters}, or {OWN}"
+        )
     per_host = int(sized[2]) if sized[2] else gpus_per_host(sized[1])
     if per_host % tp:
         raise DoesNotFit(f"model.tp={tp} does not fit hosts of {per_host} GPUs: write a tp that divides it")
@@ -97,6 +106,8 @@ def hardware_of_cluster(name: str) -> str:
     """Return ``gpu=`` for ``cluster=name``: h100 for h100_x8, blitz_a for blitz_a_2x8."""
     family = re.sub(r"_x[0-9]+$", "", name)
     sized = _SIZED.fullmatch(name)
+    if is_gpu_file(family):
+        return family
     if family in CLUSTER_FAMILIES or sized is None or not sized[2] or sized[1] not in topology_names():
         return family if family in topology_names() else near_family(family) or family
     return sized[1] if int(sized[2]) == gpus_per_host(sized[1]) else f"{sized[1]}_1x{sized[2]}"

@@ -69,8 +69,7 @@ _MOST_LAYOUTS: Final = 256
 class PlanWords:
     """The parsed words of a plan. ``words``: the words that apply to every run.
 
-    ``prices``: name of a layout's ``hardware`` -> its price; empty without prices. ``tp_given``: whether the
-    user chose the tensor parallelism.
+    ``prices``: name of a layout's ``hardware`` -> its price; empty without prices.
     """
 
     objective: Objective
@@ -79,7 +78,6 @@ class PlanWords:
     prices: Mapping[str, Price]
     own: Mapping[str, Any]
     out: Path | None
-    tp_given: bool
 
     @property
     def find(self) -> str:
@@ -115,7 +113,7 @@ def plan_words(words: Sequence[str]) -> PlanWords:
             runs.append(word)
     if not limits:
         raise no_objective(words)
-    plain, layouts, tp_given = _layouts(runs)
+    plain, layouts = _layouts(runs)
     prices = _checked_prices(prices, layouts, own)
     check_words(plain, (), OWN, "a plan")
     if own.get("find") == RATE and "gpus" not in own:
@@ -132,7 +130,6 @@ def plan_words(words: Sequence[str]) -> PlanWords:
         prices=prices,
         own=own,
         out=folder,
-        tp_given=tp_given,
     )
 
 
@@ -180,8 +177,8 @@ def _parse_own_key(key: str, text: str) -> Any:
     return value
 
 
-def _layouts(runs: Sequence[str]) -> tuple[list[str], tuple[Layout, ...], bool]:
-    """Return the words of every run, the layouts, and whether tp was given."""
+def _layouts(runs: Sequence[str]) -> tuple[list[str], tuple[Layout, ...]]:
+    """Return the words of every run, and the layouts."""
     for word in runs:
         if word.startswith("cluster="):
             gpu = hardware_of_cluster(word.partition("=")[2])
@@ -206,7 +203,7 @@ def _layouts(runs: Sequence[str]) -> tuple[list[str], tuple[Layout, ...], bool]:
             f"{_SPLIT}={splits[0]} is for systems that prefill and decode on instances of their own: write "
             "system=distserve_full, or leave it out"
         )
-    return plain, fitting, bool(tps)
+    return plain, fitting
 
 
 def _layout(

@@ -9,8 +9,9 @@ from typing import Any, Final, TypeGuard
 
 import yaml
 
+from hwmodels.gpus.gpu_file import is_gpu_file
 from hwmodels.topology.cluster_file import load_cluster
-from servetwin.config.compose.clusters import CLUSTER_FAMILIES, near_family, topology_names
+from servetwin.config.compose.clusters import CLUSTER_FAMILIES, hardware_named, near_family, topology_names
 from servetwin.config.overrides import Override, Wanted, closest, parse_value
 from servetwin.config.read_file import yaml_in
 from serving.vocabulary.errors import UserError
@@ -45,8 +46,8 @@ class Price:
 
 def price_of_word(key: str, text: str) -> tuple[str, Price]:
     """Parse ``price.h100=2.5`` or ``price.h100=2.5EUR``. UserError for another name or number."""
-    name = key.removeprefix(PREFIX)
-    if name not in CLUSTER_FAMILIES and name not in topology_names():
+    name = hardware_named(key.removeprefix(PREFIX))
+    if not is_gpu_file(name) and name not in CLUSTER_FAMILIES and name not in topology_names():
         near = near_family(name) or closest(name, [*CLUSTER_FAMILIES, *topology_names()])
         hint = f"write {PREFIX}{near}={text} if that is meant, or " if near else "write "
         raise UserError(f"{key} is of no GPU or cluster that is known: {hint}{PREFIX}NAME with one of gpu=")
@@ -88,7 +89,7 @@ def prices_in(path: Path) -> dict[str, Price]:
         raise UserError(f"prices={path} cannot be read ({why}): {_WRITE}") from error
     if not isinstance(data, dict):
         raise UserError(f"prices={path} has no prices: {_WRITE}")
-    return {str(name): _price(path, str(name), value) for name, value in data.items()}
+    return {hardware_named(str(name)): _price(path, str(name), value) for name, value in data.items()}
 
 
 def _price(path: Path, name: str, value: Any) -> Price:
@@ -143,7 +144,7 @@ def _of_same_gpu(prices: Mapping[str, Price], name: str) -> list[str]:
 
 
 def _gpu(name: str) -> str:
-    return CLUSTER_FAMILIES.get(name) or load_cluster(name).gpu
+    return name if is_gpu_file(name) else CLUSTER_FAMILIES.get(name) or load_cluster(name).gpu
 
 
 def _family(name: str) -> str:

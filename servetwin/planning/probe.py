@@ -40,7 +40,7 @@ def probe(words: tuple[str, ...], end: End) -> PointOutcome:
 
 def in_words_of_a_plan(text: str) -> str:
     """Rewrite a run's error with a plan's words: gpu=blitz_a for cluster=blitz_a_2x8."""
-    return re.sub(r"\bcluster=([a-z0-9_]+)", lambda prepared: f"gpu={hardware_of_cluster(prepared[1])}", text)
+    return re.sub(r"\bcluster=([\w./-]+)", lambda prepared: f"gpu={hardware_of_cluster(prepared[1])}", text)
 
 
 @lru_cache(maxsize=2)

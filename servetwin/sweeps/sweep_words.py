@@ -62,6 +62,12 @@ def sweep_words(words: Sequence[str]) -> SweepWords:
     check_words(plain, [*(axis.key for axis in axes), *(axis.key for axis in intervals)], OWN, "a sweep")
     goals = [values[f"search.{way}"] for way in ("minimize", "maximize") if f"search.{way}" in values]
     refuse_unknown_numbers([*values.get("metrics", ()), *goals])
+    if "search.trials" in values and not goals:
+        trials = values["search.trials"]
+        raise UserError(
+            f"search.trials={trials} is of a search, and this is a sweep of all values: write "
+            "search.minimize=ttft_ms.p99 (or search.maximize=METRIC) too, or leave it out"
+        )
     _refuse_unread(plain, axes, intervals, bool(values.get("folders")))
     if not out:
         missing = PlaceError("out= has no default: write out=FOLDER for the sweep's results")

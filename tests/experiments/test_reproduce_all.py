@@ -83,8 +83,8 @@ def test_all_papers_are_made_and_a_second_call_runs_nothing(
     text = capsys.readouterr().out
     checked, head, *_ = text.splitlines()
     assert checked == "checking the runs of 3 figures"
-    assert head.startswith("3 figures of 3 papers, 12 runs: 0 are kept, 12 to do, about ")
-    assert "\n  llumnix: 1 figures, 6 runs, 0 kept, 6 to do, about 0 minutes\n" in text
+    assert head.startswith("3 figures of 3 papers, 12 runs: 0 are kept, 12 to do, minutes unknown")
+    assert "\n  llumnix: 1 figures, 6 runs, 0 kept, 6 to do, minutes unknown before the first run\n" in text
     assert "same command goes on there" in text and text.endswith(f"figures in {Path('made').resolve()}\n")
     assert "all: 17 rows\n  17 held against a number of the paper: " in text
     index = Path("made/index.md").read_text()
@@ -179,7 +179,7 @@ def test_the_time_left_follows_the_speed_of_the_runs_made() -> None:
     assert left.left_s() == pytest.approx(2 * (4 * 6 + 10 * 2)) and said == []
     clock[0] = 36.0
     slow(7, 10)
-    assert said == ["slow: 3 of 16 runs made, about 1 minutes left"]
+    assert said == ["slow: 3 of 16 runs made, about 1 minute left"]
     slow(8, 12)  # sweeps of missed rows
     assert left.left_s() == pytest.approx(36 / 24 * (4 * 6 + 10 * 2)) and len(said) == 1
     bar = TimeLeft(heads(), said.append, lambda made, to_do: shown.append((made, to_do)), lambda: clock[0])

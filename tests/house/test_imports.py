@@ -47,7 +47,7 @@ CLOCKS_AND_PROCESSES = names(
 CATALOGUE_MODULES = names(
     "hwmodels.catalogue", "hwmodels.step_times.linear_catalogue", "hwmodels.step_times.fit",
     "hwmodels.importers.tables", "hwmodels.importers.llmservingsim",
-    "hwmodels.topology.cluster_file", "hwmodels.yaml_text",
+    "hwmodels.gpus.gpu_file", "hwmodels.topology.cluster_file", "hwmodels.yaml_text",
 )  # fmt: skip
 
 # The product puts the others together; only the papers and their option files know the product.

@@ -211,6 +211,11 @@ REFUSED: list[tuple[str, list[str], str]] = [
     ("simulate", ["hydra.run.dir=${now:%H}"], "write out=FOLDER"),
     ("sweep", ["hydra/launcher=rq"], "write processes=N, launcher=local"),
     ("sweep", ["hydra/sweeper=optuna"], "write search.minimize=ttft_ms.p99"),
+    (
+        "sweep",
+        ["hydra/sweeper=optuna", "hydra.sweeper.n_trials=3"],
+        "(or search.maximize=METRIC) search.trials=3",
+    ),
     ("sweep", ["hydra/sweeper=ax"], "write search.minimize=ttft_ms.p99"),
     ("sweep", ["hydra.sweeper.direction=minimize"], "write search.minimize"),
     ("sweep", ["hydra.sweep.subdir=x"], "write folders=true"),

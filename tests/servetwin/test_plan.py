@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+import servetwin as st
 from servetwin.cli import main as cli
 from servetwin.planning.answer import plan
 from servetwin.planning.layout import layout_of
@@ -133,7 +134,7 @@ def test_what_nothing_meets_ends_with_status_1(capsys: pytest.CaptureFixture[str
         (("slo.p99_ttft_ms=500",), "write slo.ttft_p99_ms=500 if that is meant"),
         (("ttft_p99_ms=500",), "write slo.ttft_p99_ms=500 if that is meant"),
         (("slo.ttft_ms=500",), "add slo.attainment=0.99"),
-        (("slo.ttft_p99_ms=500", "gpu=H100"), "write gpu=h100 if that is meant"),
+        (("slo.ttft_p99_ms=500", "gpu=H100-PCIe"), "write gpu=h100 if that is meant"),
         (("slo.ttft_p99_ms=500", "gpu=h100_x8"), "write gpu=h100 if that is meant"),
         (("slo.ttft_p99_ms=500", "cluster=h100x8"), "write gpu=h100\n"),
         (("slo.ttft_p99_ms=500", "seed=0-7"), "seed wants an integer"),
@@ -196,3 +197,32 @@ def test_one_host_that_holds_one_instance_is_no_size_of_a_system_with_two_roles(
     assert min(found.ranked[0].search.tried) == 16, "8 GPUs are no size"
     rate = plan(plan_words([*words[:-3], "find=rate", "gpus=16", "processes=1"]))
     assert rate.rate_per_s == pytest.approx(10, rel=0.5)
+
+
+@pytest.mark.parametrize("find", [(), ("find=rate", "gpus=4")])
+def test_if_no_layout_runs_each_says_why(find: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("gpu=rtx4090,a10", "model=llama2_70b", "model.tp=1,4", "trace=poisson", "trace.requests=20")
+    assert cli.run(["plan", *words, "trace.rate_per_s=1", "slo.ttft_p99_ms=900", *find]) == 2
+    *reasons, sentence = capsys.readouterr().err.strip().splitlines()
+    shown = [line for line in reasons if " of weights) does not fit into " in line]
+    layouts = ["rtx4090, tp 1", "rtx4090, tp 4", "a10, tp 1", "a10, tp 4"]
+    assert [line.strip().partition(":")[0] for line in shown] == layouts
+    assert sentence.startswith("servetwin: no layout runs, for the reasons above: write another gpu=")
+
+
+def test_one_reason_of_all_layouts_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("gpu=a10", "model=deepseek_v2_lite", "model.tp=2,4", "trace=poisson", "trace.requests=20")
+    assert cli.run(["plan", *words, "trace.rate_per_s=1", "slo.ttft_p99_ms=900"]) == 2
+    told = capsys.readouterr().err.strip().splitlines()[-1]
+    assert "no layout runs (a10, tp 2; a10, tp 4): deepseek_v2_lite has multi-head latent" in told
+    with pytest.raises(UserError, match=r"a10, tp 2: .*; a10, tp 4: "):
+        st.plan(*words, "trace.rate_per_s=1", "slo.ttft_p99_ms=900")
+
+
+def test_layouts_that_do_not_run_are_listed_beside_the_highest_rate(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = ("gpu=rtx4090", "model=llama2_70b", "trace=poisson", "trace.requests=10", "find=rate", "gpus=8")
+    assert cli.run(["plan", *words, "trace.rate_per_s=0.1", "slo.ttft_p99_ms=9000"]) == 0
+    told = capsys.readouterr().out
+    assert "rtx4090, tp 1: llama2_70b (138.0 GB of weights) does not fit into 1 x rtx4090" in told

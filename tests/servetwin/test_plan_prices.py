@@ -25,7 +25,7 @@ def asked(*words: str) -> PlanWords:
         (("gpu=a100,h100", "price.a100=1.4"), "h100 has no price: write price.h100="),
         (("gpu=dgx_h100", "price.a100=1.4"), "dgx_h100 has no price: write price.h100="),
         (("gpu=a100", "price.a100=1.4", "price.h200=3"), "price.h200 is of no GPU in this plan"),
-        (("gpu=a100", "price.A100=1.4"), "write price.a100=1.4 if that is meant"),
+        (("gpu=a100", "price.A1000=1.4"), "write price.a100=1.4 if that is meant"),
         (("gpu=a100", "find=rate", "gpus=4", "price.a100=1.4"), "find=rate tells no money"),
         (("gpu=a100", "price.a100=1.4EUR", "currency=USD"), "EUR and USD cannot be added"),
         (("gpu=a100,h100", "price.a100=1.4EUR", "price.h100=2USD"), "EUR and USD cannot be added"),

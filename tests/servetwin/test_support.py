@@ -244,7 +244,7 @@ def test_words_that_cannot_be_used_are_refused(words: tuple[str, ...], expected:
     ("words", "expected"),
     [
         (("model=llama3_8", "gpu=h100"), "write 'llama3_8b' or another of"),
-        (("model=llama3_8b", "gpu=h1000"), "write 'h100' or another of"),
+        (("model=llama3_8b", "gpu=h1000"), "write 'h100' (H100 SXM 80 GB) or another of"),
         (("model=llama3_8b", "gpu=h100", "tp=3"), "write one of 1, 2, 4, 8"),
         (("model=llama3_8b", "gpu=h100", "tp=16"), "write one of 1, 2, 4, 8"),
         (("model=qwen2_5_72b", "gpu=a100_80g", "tp=1"), "write model.tp=2, the smallest that fits"),
@@ -268,3 +268,13 @@ def test_it_says_what_starting_takes(capsys: pytest.CaptureFixture[str]) -> None
     assert "vllm-startup-profiler" in text
     old = section(printed(capsys, "model=llama3_8b", "gpu=h100", "engine=vllm_0_2_0"), "start")
     assert "has vllm only from 0.6 on, not 0.2.0" in old
+
+
+def test_without_a_tp_each_says_why_none_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(HardwareError, match=r"no model\.tp of 1, 2, 4, 8 fits"):
+        support(["model=opt_66b", "gpu=cpu_core"])
+    told = capsys.readouterr().err.splitlines()
+    assert [line.split(":")[0].strip() for line in told] == ["tp 1", "tp 2", "tp 4", "tp 8"]
+    with pytest.raises(HardwareError):
+        support(["model=opt_66b", "gpu=cpu_core", "tp=2"])
+    assert capsys.readouterr().err == ""

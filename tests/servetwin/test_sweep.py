@@ -127,6 +127,7 @@ def test_the_seed_with_a_difference_that_may_be_none_is_said(
         (("out=OUT", "journal=true"), "is of single runs"),
         (("out=OUT", "search.minimize=ttft_ms.p99"), "nothing to choose"),
         (("out=OUT", "seed=interval(0,3)"), "a search has one goal"),
+        (("out=OUT", "seed=0,1", "search.trials=3"), "write search.minimize=ttft_ms.p99"),
         (("out=OUT", "sweep=nothing"), "neither a file nor one of first"),
         (("out=OUT", "cluster=h100x8"), "write cluster=h100_x8 if that is meant"),
         (("out=OUT", "gpu=h100,a100"), "write cluster=GPU_xN"),

@@ -3,6 +3,7 @@
 import inspect
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from servetwin.assemble.workload import selected, unused, workload_of
@@ -49,8 +50,9 @@ def test_every_trace_is_an_option_and_comes_back_from_its_file(name: str, tmp_pa
 def test_every_drawn_trace_takes_plain_parameters_with_defaults(name: str) -> None:
     parameters = inspect.signature(SYNTHETIC[name], eval_str=True).parameters
     for key, parameter in parameters.items():
-        ends = key in ("requests", "duration_s")  # each has no default beside the other
-        assert parameter.annotation in (int, float, str, *((int | None, float | None) if ends else ())), key
+        ends = key in ("requests", "duration_s", "rates")  # each has no default beside the other
+        allowed = (int, float, str, *((int | None, float | None, str | None) if ends else ()))
+        assert parameter.annotation in allowed, key
         assert key == "seed" or parameter.default is not inspect.Parameter.empty, key
 
 
@@ -66,6 +68,30 @@ def test_the_unit_of_times_is_kept_and_files_from_before_it_open(tmp_path: Path)
     path.write_text("\n".join(lines))
     again = load_config([f"config={tmp_path}", "out=OUT"], "simulate").trace
     assert again.params.get("time_unit") is None and again.path == "t.csv"
+
+
+@pytest.mark.parametrize("name", ["poisson", "gamma", "azure_conv_like"])
+def test_stages_of_rates_have_no_default_count(name: str) -> None:
+    staged = trace(f"trace={name}", "trace.rates=[200@60s,100@60s]")
+    assert staged.params["requests"] is None and len(selected(staged, seed=1)) > 16_000
+    limited = trace(f"trace={name}", "trace.rates=[200@60s,100@60s]", "trace.requests=50")
+    assert len(selected(limited, seed=1)) == 50
+    assert trace(f"trace={name}").params["requests"] == 10_000
+
+
+def test_a_share_of_the_capacity_scales_stages_and_keeps_their_times() -> None:
+    words = ("trace=poisson", "trace.lengths=500x50", "trace.rates=[1@100s,3@100s]")
+    plain = workload_of(trace(*words), 1, SPEED, 4)
+    full = workload_of(trace(*words, "trace.utilization=0.9"), 1, SPEED, 4)
+    ratio = [np.histogram(one.arrival_ns / 1e9, [0, 100, 200])[0] for one in (plain, full)]
+    assert ratio[1] == pytest.approx(ratio[0] * (len(full) / len(plain)), rel=0.1)
+
+
+def test_a_window_without_a_length_goes_to_the_end() -> None:
+    words = ("trace=poisson", "trace.rates=[5@100s]")
+    whole, rest = (selected(trace(*words, *more), 1) for more in ((), ("trace.window_start_s=40",)))
+    since_ns = whole.arrival_ns - whole.arrival_ns[0]
+    assert rest.arrival_ns.tolist() == (since_ns[since_ns >= 40e9] - 40 * 10**9).tolist()
 
 
 def test_a_stated_duration_has_no_default_count() -> None:
@@ -98,7 +124,19 @@ def test_parameters_are_typed_by_the_function_they_go_to() -> None:
         (["trace=poisson", "trace.format=azure"], "trace.format does not fit trace=poisson"),
         (["trace.window=best", "trace.window_s=5"], "trace.window=best is unknown"),
         (["trace.window=busiest"], "trace.window has no length"),
-        (["trace.window_start_s=5"], "trace.window_start_s has no length"),
+        (["trace.start_s=5"], "write trace.window_start_s=VALUE"),
+        (["trace.rates=[5@60s]"], "write trace=azure_conv_like"),
+        (
+            ["trace=llumnix_mm", "trace.rates=[5@60s]"],
+            "does not fit trace=llumnix_mm: write trace=azure_conv_like",
+        ),
+        (
+            ["trace=poisson", "trace.rates=[5@60s]", "trace.rate_per_s=5"],
+            "trace.rates and trace.rate_per_s both",
+        ),
+        (["trace=poisson", "trace.rates=[5@60s]", "trace.clients=5"], "trace.rates changes arrival times"),
+        (["trace=poisson", "trace.rates=[5@60s]", "trace.duration_s=5"], "write trace.window_s=VALUE"),
+        (["trace=poisson", "trace.rates=[5@60s]", "models=zipf"], "models.rate_per_s=NUMBER"),
         (["trace.window=onset", "trace.window_start_s=5", "trace.window_s=5"], "write only one"),
         (["trace.rate_scale=2", "trace.utilization=0.5"], "trace.rate_scale and trace.utilization both"),
         (["trace.utilization=0.5", "trace.peak_share=1"], "write only one"),

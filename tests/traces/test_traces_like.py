@@ -76,7 +76,7 @@ def test_every_parameter_is_a_plain_value_with_a_default(name: str) -> None:
     assert list(parameters)[:1] == ["seed"] and {"requests", rate_of(name)} <= set(parameters)
     for key, parameter in parameters.items():
         if (name, key) != ("azure_conv_like", "seed"):
-            ends = parameter.default is None and key in ("requests", "duration_s")
+            ends = parameter.default is None and key in ("requests", "duration_s", "rates")
             assert ends or type(parameter.default) in (int, float, str)
 
 
@@ -135,6 +135,9 @@ def test_any_numbers_are_refused_or_taken(data: Any) -> None:
     }
     for key, parameter in inspect.signature(SYNTHETIC[name]).parameters.items():
         if key in options or isinstance(parameter.default, str):
+            continue
+        if key == "rates":
+            options[key] = data.draw(st.sampled_from([None, "[5@9s]", "[0.1@60s,40..0@2-3min]"]))
             continue
         wide = st.one_of(st.floats(1e-9, 1e9), st.floats(0.01, 100), st.integers(0, 50))
         options[key] = (

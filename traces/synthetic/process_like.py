@@ -5,23 +5,35 @@ Arguments of several functions: requests: number of requests. duration_s: if abo
 arrive later are left out. A trace ends at whichever of the two ends comes first; with ``duration_s`` alone it
 has all requests up to then, with neither of them ``DEFAULT_REQUESTS``. gap_cv: coefficient of variation of
 the Gamma gaps between arrivals; 1 gives Poisson arrivals. lengths: the name of a pair of length tables
-(``LENGTH_PAIRS``), two tables such as ``burstgpt_in+short``, or fixed tokens such as ``512x128``.
+(``LENGTH_PAIRS``), two tables such as ``burstgpt_in+short``, or fixed tokens such as ``512x128``. rates:
+stages with rates of their own in place of ``rate_per_s`` (``rate_words``); the trace ends with the last one,
+or after ``requests`` if that comes first.
 """
 
+from dataclasses import replace
 from typing import Any, Final
 
 from traces.synthetic.arrivals import ONSET_TIMES_S, PROCESSES
-from traces.synthetic.drawn import DEFAULT_REQUESTS, drawn_to_the_end, drawn_workload
+from traces.synthetic.drawn import drawn_to_the_end, drawn_workload
 from traces.synthetic.expected import EXPECTED
+from traces.synthetic.rate_stages import staged_ns
+from traces.synthetic.rate_words import stages_of
 from traces.workload import Workload
 
 _LABEL: Final = "synthetic: {} arrivals, lengths independent"
 
 
 def poisson(
-    seed: int = 0, requests: int = DEFAULT_REQUESTS, rate_per_s: float = 1.0, lengths: str = "sharegpt"
+    seed: int = 0,
+    requests: int | None = None,
+    rate_per_s: float = 1.0,
+    lengths: str = "sharegpt",
+    *,
+    rates: str | None = None,
 ) -> Workload:
     """Poisson arrivals with mean ``rate_per_s``. lengths: see ``length_tables.length_pair``."""
+    if rates is not None:
+        return _draw_stages("poisson", seed, requests, rates=rates, lengths=lengths, own={})
     return _draw_workload(
         "poisson",
         seed=seed,
@@ -34,12 +46,16 @@ def poisson(
 
 def gamma(
     seed: int = 0,
-    requests: int = DEFAULT_REQUESTS,
+    requests: int | None = None,
     rate_per_s: float = 1.0,
     gap_cv: float = 4.0,
     lengths: str = "sharegpt",
+    *,
+    rates: str | None = None,
 ) -> Workload:
     """Stationary arrivals with Gamma gaps. gap_cv: their coefficient of variation, 1 is Poisson."""
+    if rates is not None:
+        return _draw_stages("gamma", seed, requests, rates=rates, lengths=lengths, own={"gap_cv": gap_cv})
     return _draw_workload(
         "gamma",
         seed=seed,
@@ -132,6 +148,20 @@ def diurnal(
     return _draw_workload(
         "diurnal", seed=seed, requests=requests, lengths=lengths, duration_s=duration_s, own=own
     )
+
+
+def _draw_stages(
+    name: str, seed: int, requests: int | None, *, rates: str, lengths: str, own: dict[str, float]
+) -> Workload:
+    """Draw the process ``name`` along stages of rates, from the streams of its constant rate."""
+    stages = stages_of(rates)
+    arrival_ns = staged_ns(seed, f"{name}/arrivals", requests, stages, own.get("gap_cv", 1.0))
+    parameters = {"requests": requests, "rates": rates, **own, "lengths": lengths}
+    label = f"synthetic: {name} arrivals in stages of rates, lengths independent"
+    workload = drawn_workload(
+        name, seed, arrival_ns=arrival_ns, lengths=lengths, label=label, parameters=parameters
+    )
+    return replace(workload, labels=(*workload.labels, *stages.labels))
 
 
 def _draw_workload(

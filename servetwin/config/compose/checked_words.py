@@ -4,10 +4,10 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from servetwin.config.compose import run_again
-from servetwin.config.compose.compose import check_choice
+from servetwin.config.compose.compose import check_choice, chosen_option
 from servetwin.config.config import RunConfig
 from servetwin.config.options import option_groups
-from servetwin.config.overrides import leaves, parse_value, parse_words, unknown_key, unquoted
+from servetwin.config.overrides import leaves, parse_value, parse_words, unknown_key
 
 # Prefixes of keys whose parameters depend on each run's policy or trace.
 _OF_RUNS: Final = ("system.", "trace.")
@@ -26,6 +26,6 @@ def check_words(plain: Sequence[str], swept: Iterable[str], own: Iterable[str], 
             raise unknown_key(key, [*known, *groups, *own], kind)
     for word in words:
         if word.key in groups:
-            check_choice(unquoted(word), groups)
+            check_choice(chosen_option(word, groups), groups)
         elif word.key in known:
             parse_value(word, known[word.key])

@@ -7,7 +7,8 @@ is a cluster of the catalogue with all its links.
 import re
 from typing import Final
 
-from hwmodels.catalogue import gpu_names
+from hwmodels.catalogue import gpu_names, known_gpu
+from hwmodels.gpus.gpu_file import OWN, is_gpu_file
 from hwmodels.topology.cluster_file import cluster_names, load_cluster
 from hwmodels.topology.spec import ClusterSpec, with_rate
 from servetwin.config.config import GIVEN, MAX_GPUS, ClusterConfig
@@ -38,7 +39,8 @@ _COUNT_FIRST: Final = re.compile(r"([1-9][0-9]{0,5})_?x_?([a-z].*)")
 RATED: Final = ("pcie", "nvlink", "nic", "ssd", "remote")
 _FILE_RATES: Final = {"links": GIVEN, **{f"{link}_gbps": None for link in RATED}}
 _SIZED: Final = re.compile(r"([a-z0-9_]+)_[1-9][0-9]{0,4}x[1-9][0-9]{0,2}")
-_NAME: Final = re.compile(r"([a-z0-9_]+)_x([1-9][0-9]{0,5})")
+_NAME: Final = re.compile(r"([a-z0-9_]+|.+\.ya?ml)_x([1-9][0-9]{0,5})")
+_ANY_NAME: Final = re.compile(r"(.+)[ _-]x([1-9][0-9]{0,5})", re.IGNORECASE)
 
 
 def requested_cluster(name: str) -> dict[str, str | int | float | None] | None:
@@ -46,10 +48,38 @@ def requested_cluster(name: str) -> dict[str, str | int | float | None] | None:
     if name in topology_names() or _SIZED.fullmatch(name):
         return _with_links(name)
     match = _NAME.fullmatch(name)
-    if match is None or match[1] not in CLUSTER_FAMILIES or int(match[2]) > MAX_GPUS:
+    if match is None or int(match[2]) > MAX_GPUS:
         return None
-    gpu, gpus = CLUSTER_FAMILIES[match[1]], int(match[2])
+    if match[1] not in CLUSTER_FAMILIES and not is_gpu_file(match[1]):
+        return None
+    gpu, gpus = CLUSTER_FAMILIES.get(match[1], match[1]), int(match[2])
     return {"name": name, "gpu": gpu, "gpus": gpus, "topology": None, "start": "warm", **_FILE_RATES}
+
+
+def hardware_named(text: str) -> str:
+    """Return the family or the catalogue's cluster that ``text`` means, in any case or by a GPU's alias.
+
+    ``text`` itself if it means none, and for the path of a GPU's file.
+    """
+    folded = _normal_form(text)
+    if is_gpu_file(text) or text in CLUSTER_FAMILIES:
+        return text
+    if folded in CLUSTER_FAMILIES or folded in topology_names():
+        return folded
+    sized = _SIZED.fullmatch(folded)
+    if sized is not None and sized[1] in cluster_names():
+        return folded
+    gpu = known_gpu(text)
+    return gpu if gpu in CLUSTER_FAMILIES else text
+
+
+def cluster_named(text: str) -> str:
+    """Return the cluster that ``text`` means, ``h100_x8`` of ``H100-SXM_x8``; ``text`` if it means none."""
+    if requested_cluster(text) is not None:
+        return text
+    sized = _ANY_NAME.fullmatch(text)
+    name = f"{hardware_named(sized[1])}_x{sized[2]}" if sized is not None else hardware_named(text)
+    return name if requested_cluster(name) is not None else text
 
 
 def topology_names() -> tuple[str, ...]:
@@ -80,8 +110,10 @@ def spec_of_cluster(cluster: ClusterConfig) -> ClusterSpec:
     return spec
 
 
-def check_gpu(word: Override, cluster: str) -> None:
-    """Raise UserError unless ``cluster`` is this machine and the catalogue has the GPU.
+def check_gpu(word: Override, cluster: str) -> Override:
+    """Return the word with the GPU's own name; UserError unless ``cluster`` is this machine.
+
+    Also if the catalogue does not have the GPU.
 
     Only for this machine does the user state the GPU; other clusters have it in their file.
     """
@@ -90,8 +122,10 @@ def check_gpu(word: Override, cluster: str) -> None:
             f"{word.key} is of this machine's workers, and cluster={cluster} has its own: write "
             f"cluster=OPTION, such as {near_cluster(word.text) or 'h100_x8'}, and leave it out"
         )
-    if word.text not in (known := gpu_names()):
-        raise UserError(f"{word} is not in the catalogue: write one of {', '.join(known)}")
+    gpu = word.text if is_gpu_file(word.text) else known_gpu(word.text)
+    if gpu is None:
+        raise UserError(f"{word} is not in the catalogue: write one of {', '.join(gpu_names())}, or {OWN}")
+    return Override(word.key, gpu)
 
 
 def check_rates(cluster: ClusterConfig) -> None:
@@ -117,6 +151,7 @@ def near_cluster(text: str) -> str:
     name = f"{first[2]}_x{first[1]}" if first else _normal_form(text)
     if family := near_family(name):
         count = name.removeprefix(family).strip("_x")
+        count = count if count.isdigit() or not count else count.rpartition("_x")[2]  # another card's name
         meant = f"{family}_x{count or 8}"
     else:
         meant = next((one for one in sorted(topology_names(), key=len, reverse=True) if one in name), "")
@@ -124,10 +159,13 @@ def near_cluster(text: str) -> str:
 
 
 def _normal_form(text: str) -> str:
-    return text.lower().replace("-", "_")
+    return re.sub(r"[-. ]", "_", text.lower())
 
 
 def made_names() -> str:
     """Return which clusters may be written besides those with a file, for errors."""
     first, *others = (f"{family}_xN" for family in CLUSTER_FAMILIES)
-    return f"{first} (N from 1 to {MAX_GPUS}), {', '.join(others)}, or one with links such as blitz_a"
+    return (
+        f"{first} (N from 1 to {MAX_GPUS}), {', '.join(others)}, or one with links such as blitz_a; own: "
+        "DIR/cluster/NAME.yaml (name, gpu, gpus) and --config-dir DIR, or FILE.yaml_xN of a GPU's file"
+    )

@@ -11,7 +11,8 @@ from typing import Any, Final
 
 import yaml
 
-from hwmodels.catalogue import load_gpu
+from hwmodels.catalogue import gpu_named, llm_named, load_gpu, unknown_llm
+from hwmodels.catalogue.names import is_hub_name
 from hwmodels.catalogue.stacks import is_stack
 from hwmodels.step_times.engine_terms import engine_terms
 from servetwin.config.compose import run_again
@@ -19,6 +20,7 @@ from servetwin.config.compose.checks import check
 from servetwin.config.compose.clusters import (
     CLUSTER_GPU,
     check_gpu,
+    cluster_named,
     made_names,
     near_cluster,
     requested_cluster,
@@ -30,9 +32,10 @@ from servetwin.config.compose.overhead_file import overhead_file
 from servetwin.config.compose.resolved import built
 from servetwin.config.compose.unread_keys import refuse_unread
 from servetwin.config.config import Kind, RunConfig
+from servetwin.config.hints import meant_keys
 from servetwin.config.key import declared_keys
 from servetwin.config.model_path import is_model_path
-from servetwin.config.options import misfit, option_file, option_groups
+from servetwin.config.options import misfit, option_file, option_groups, path_of_option
 from servetwin.config.overrides import (
     LITERAL_KEYS,
     Override,
@@ -50,7 +53,10 @@ from servetwin.config.policy.outside import names_outside, other_choices, outsid
 from servetwin.config.policy.parameters import declared
 from servetwin.config.trace_options import (
     INSTEAD_FOR_RECORDED,
+    RATES,
+    RATES_TRACES,
     drop_default_limit,
+    drop_default_requests,
     trace_names,
     trace_parameters,
     wanted_parameter,
@@ -214,7 +220,9 @@ def load_config(overrides: Sequence[str], kind: Kind, alone: bool = False) -> Ru
         _refuse_bare_option(word, groups)
     words = parse_words(overrides)
     saved = [word for word in words if word.key == run_again.KEY]
-    words = [unquoted(word) if word.key in groups else word for word in words if word not in saved]
+    words = [
+        chosen_option(word, groups) if word.key in groups else word for word in words if word not in saved
+    ]
     choices = [word for word in words if word.key in groups]
     values = [word for word in words if word.key not in groups]
     for choice in choices:
@@ -224,10 +232,12 @@ def load_config(overrides: Sequence[str], kind: Kind, alone: bool = False) -> Ru
     try:
         os.getcwd()  # noqa: PTH109 (must exist for relative paths, and for Hydra)
         tree, literals = option_tree(kind, choices), dict[str, str]()
+        _check_own_file(tree, choices)
         if saved:
             tree, literals = run_again.run_again(saved[0], tree, words, kind)
         if kind == "realexec" and not saved:
             drop_default_limit(tree["trace"], {word.key: word.text for word in words})
+        drop_default_requests(tree["trace"]["params"], _written_parameters(words))
         chosen = bool(saved) or any(choice.key == "system/dispatch" for choice in choices)
         literals |= _apply(tree, values, kind, groups, chosen)
         fill_measured_links(tree, literals.get("engine.profile"))
@@ -241,6 +251,27 @@ def load_config(overrides: Sequence[str], kind: Kind, alone: bool = False) -> Ru
     if alone:
         refuse_unread(values, config)
     return config
+
+
+def _check_own_file(tree: Tree, choices: Sequence[Override]) -> None:
+    """Refuse a chosen file of the user's without its name, and without the GPU of a cluster.
+
+    The user cannot set these keys on the command line. A cluster's GPU gets the catalogue's name.
+    """
+    for choice in choices:
+        owner, leaf = _place(tree, choice.key.replace("/", "."))
+        node = owner[leaf]
+        needed = {"name": choice.text, **({"gpu": "h100", "gpus": "8"} if choice.key == "cluster" else {})}
+        for key, example in needed.items():
+            if isinstance(node, dict) and node.get(key) == MISSING:
+                file = path_of_option(choice.key, choice.text)
+                raise UserError(f"{file} has no {key}: add a line '{key}: {example}' to it")
+    tree["cluster"]["gpu"] = gpu_named(str(tree["cluster"]["gpu"]))
+
+
+def _written_parameters(words: Sequence[Override]) -> set[str]:
+    """Return the parameters of the trace to which the user gives a value."""
+    return {canonical(word.key).removeprefix("trace.") for word in words if word.text != "null"}
 
 
 def defaults(kind: Kind) -> dict[str, tuple[Any, Wanted]]:
@@ -262,9 +293,21 @@ def _refuse_bare_option(word: str, groups: dict[str, list[str]]) -> None:
             raise UserError(f"'{word}' has no '=': write {group}={word}")
 
 
+def chosen_option(word: Override, groups: dict[str, list[str]]) -> Override:
+    """Return the option that a word means: its own name, or another one of a model or a cluster."""
+    choice = unquoted(word)
+    if choice.text in groups[choice.key]:
+        return choice
+    if choice.key == "model" and (name := llm_named(choice.text)) in groups["model"]:
+        return Override("model", name)
+    return Override("cluster", cluster_named(choice.text)) if choice.key == "cluster" else choice
+
+
 def check_choice(choice: Override, groups: dict[str, list[str]]) -> None:
     """Refuse an option that has no file and is not made on request."""
     options = groups[choice.key]
+    if choice.key == "model" and is_hub_name(choice.text) and not os.path.lexists(choice.text):
+        raise UserError(str(unknown_llm(choice.text)))
     if choice.text in options or is_model_path(choice) or names_outside(choice):
         return
     made = other_choices(choice.key)
@@ -272,6 +315,8 @@ def check_choice(choice: Override, groups: dict[str, list[str]]) -> None:
         if requested_cluster(choice.text) is not None:
             return
         made = f", {made_names()}"
+    if choice.key == "model":
+        made = ", or the path of the model's own config.json (or of the folder that holds one): model=PATH"
     if choice.key == "trace" and any(mark in choice.text for mark in "./"):
         raise UserError(
             f"trace={echo(choice.text)} is a file: write trace=file trace.path={echo(choice.text)}"
@@ -326,7 +371,7 @@ def _set(tree: Tree, word: Override, kind: Kind, groups: dict[str, list[str]]) -
     key = canonical(word.key)
     _refuse_fixed(word, key, groups)
     if key == CLUSTER_GPU:
-        check_gpu(word, tree["cluster"]["name"])
+        word = check_gpu(word, tree["cluster"]["name"])
     if key not in paths:
         _refuse_parameter(tree, word, key, paths)
         raise unknown_key(word.key, [*paths, *groups], kind)
@@ -357,11 +402,19 @@ def _refuse_parameter(tree: Tree, word: Override, key: str, keys: Iterable[str])
         if not trace["synthetic"] and name in INSTEAD_FOR_RECORDED:
             instead = INSTEAD_FOR_RECORDED[name].format(echo(word.text))
             raise UserError(f"{word.key} is for drawn traces and {option} is recorded: write {instead}")
+        if name == RATES:
+            raise UserError(f"{word.key} does not fit {option}: write {RATES_TRACES}")
     elif owner not in (key, group) and "name" in tree["system"].get(group, ()):
         option = f"system/{group}={tree['system'][group]['name']}"
         known = sorted(name for name in keys if name.startswith(owner + "."))
     else:
         return
+    plain = meant_keys(word.key, list(keys), RunConfig) if owner == "trace" else []
+    if meant := [f"{one}=VALUE" for one in plain if one.startswith("trace.window")]:
+        raise UserError(
+            f"unknown key '{echo(word.key)}' for the chosen {option}: write {' or '.join(meant)}, seconds "
+            f"of a part of the trace, or one of {', '.join(known)}"
+        )
     write = f"write only {', '.join(known)}" if known else "leave it out, for it takes no parameters"
     raise UserError(f"unknown key '{echo(word.key)}' for the chosen {option}: {write}")
 
