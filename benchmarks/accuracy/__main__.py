@@ -1,19 +1,22 @@
-"""Simulate every measured run that may be used and write docs/ACCURACY.md: errors, ranges, worst runs, causes.
+"""Simulate every measured run that may be used and write docs/ACCURACY.md: errors, ranges, worst runs.
 
 python -m benchmarks.accuracy [FOLDER]   (out/accuracy if left out; needs SERVETWIN_REAL_RUNS and
                                           SERVETWIN_PROFILES; some minutes, and goes on where it stopped)
+
+The exit status is 1 if the page is red.
 """
 
 import os
 from pathlib import Path
 from typing import Final
 
-from benchmarks.accuracy.errors import broken, errors_of
+from benchmarks.accuracy.errors import broken, broken_memory, errors_of
 from benchmarks.accuracy.fit import fitted, samples_of
-from benchmarks.accuracy.measured import folder, measured_runs
+from benchmarks.accuracy.measured import STAGES, folder, measured_runs
 from benchmarks.accuracy.page import head_line, page
-from benchmarks.accuracy.runs import Evaluation, SimulatedRun
+from benchmarks.accuracy.runs import Evaluation
 from benchmarks.command import command
+from benchmarks.kv_memory import logged_values
 from serving.vocabulary.errors import UserError
 
 FOLDER: Final = Path("out") / "accuracy"
@@ -21,7 +24,7 @@ PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "ACCURACY.md"
 
 
 def evaluation_in(place: Path, words: tuple[str, ...] = ()) -> Evaluation:
-    """The evaluation whose files lie in ``place``."""
+    """The evaluation whose files lie in ``place``; ``words`` are added to every run."""
     profiles = os.environ.get("SERVETWIN_PROFILES")
     if not profiles:
         raise UserError("SERVETWIN_PROFILES is not set: name the folder that holds aiconfigurator/h100_sxm")
@@ -30,36 +33,21 @@ def evaluation_in(place: Path, words: tuple[str, ...] = ()) -> Evaluation:
 
 def main(words: list[str]) -> int:
     """Write the page; 1 if it is red."""
-    place = Path(words[0]) if words else FOLDER
-    evaluation = evaluation_in(place)
+    evaluation = evaluation_in(Path(words[0]) if words else FOLDER)
     runs = measured_runs(evaluation.root)
     samples = samples_of(runs, evaluation)
-    models = ["", *dict.fromkeys(run.model for run in runs)]
-    terms = {model: fitted(samples, model) for model in models}
-    as_shipped = [_told(evaluation.simulated(run)) for run in runs]
-    judged = [run for run in runs if run.name in {one.run.name for one in as_shipped} and _is_judged(run)]
+    terms = {model: fitted(samples, model) for model in ["", *dict.fromkeys(run.model for run in runs)]}
+    as_shipped = [evaluation.simulated(run) for run in runs]
+    judged = [run for run in runs if run.source == STAGES and not run.saturated]
     left_out = [evaluation.simulated(run, terms[run.model].words()) for run in judged]
+    logged = list(logged_values())
+    text = page(left_out=left_out, as_shipped=as_shipped, terms=terms, logged=logged)
+    PAGE.write_text(text, encoding="utf-8")
     errors = errors_of(left_out)
-    PAGE.write_text(
-        page(left_out=left_out, as_shipped=as_shipped, unfitted=errors, terms=terms, kv=()), encoding="utf-8"
-    )
+    found = [*broken(errors), *broken_memory(logged)]
     print(head_line(errors))
-    found = broken(errors)
     print("\n".join(found) or f"within all limits: {PAGE}")
     return 1 if found else 0
-
-
-def _is_judged(run: object) -> bool:
-    from benchmarks.accuracy.measured import STAGES, MeasuredRun
-
-    assert isinstance(run, MeasuredRun)
-    return run.source == STAGES and not run.saturated
-
-
-def _told(one: SimulatedRun) -> SimulatedRun:
-    for error in errors_of([one])[:1]:
-        print(f"{one.run.title}: {error.metric} {error.percent:+.1f} %", flush=True)
-    return one
 
 
 if __name__ == "__main__":

@@ -6,11 +6,13 @@ from statistics import fmean, median
 from typing import Final
 
 from benchmarks.accuracy.runs import SimulatedRun
+from benchmarks.kv_memory import Logged
 from servetwin.results.ranges import range_in, value_of
 
 # What a page that buyers believe must keep on unsaturated runs, in percent; the last two are of ranges.
 MOST_PERCENT: Final = {"ttft_ms.mean": 10.0, "tpot_ms.mean": 4.0, "e2e_ms.mean": 5.0}
 LEAST_COVERED: Final = 0.90
+MOST_OF_KV: Final = 0.03
 COVERED: Final = ("ttft_ms.mean", "ttft_ms.p90", "tpot_ms.mean", "e2e_ms.mean", "e2e_ms.p90")
 
 
@@ -99,3 +101,11 @@ def broken(errors: Sequence[Error]) -> list[str]:
     if (share := covered_share(errors)) < LEAST_COVERED:
         found.append(f"{share:.0%} of means and P90s lie in their ranges, fewer than {LEAST_COVERED:.0%}")
     return found
+
+
+def broken_memory(logged: Sequence[Logged]) -> list[str]:
+    """The same of KV memory, where the flags of the logging server are recorded."""
+    off = fmean(abs(value.error) for value in logged if value.flags == "recorded")
+    if off <= MOST_OF_KV:
+        return []
+    return [f"KV memory is {off:.1%} off on average, more than {MOST_OF_KV:.0%}"]

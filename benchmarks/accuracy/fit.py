@@ -1,7 +1,7 @@
 """What an engine adds to its steps and around them, fitted to the measured runs; and without each model.
 
-The terms of hwmodels/catalogue/engine_terms.yaml. Steps: simulations without overhead and with ``STEP_S`` give
-each run's TPOT as a line in the overhead. Around them: TTFT at the client less that of the engine, as
+The terms of hwmodels/catalogue/engine_terms.yaml. Steps: simulations without overhead and with ``STEP_S``
+give each run's TPOT as a line in the overhead. Around them: TTFT at the client less that of the engine, as
 ``base + running_s x decoding requests + prompt_token_s x prompt tokens``.
 """
 
@@ -28,7 +28,7 @@ MOST_CLIENTS: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """``step_s``: per step. ``base_s``: way in and out of one request. ``running_s``: per decoding request."""
+    """``step_s``: per step. ``base_s``: way in and out. ``running_s``: per request that decodes beside it."""
 
     step_s: float
     base_s: float

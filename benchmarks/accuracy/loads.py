@@ -32,7 +32,10 @@ def _stage(run: MeasuredRun) -> Iterator[dict[str, object]]:
     count, rng = round(load["rate_per_s"] * load["duration_s"]), random.Random(run.name)
     gaps = [rng.expovariate(1.0) for _ in range(count)]
     scale, at_s = load["duration_s"] / sum(gaps), 0.0
-    common, blocks = int(load["system_prompt_tokens"]) // BLOCK_TOKENS, int(load["prompt_tokens"]) // BLOCK_TOKENS
+    common, blocks = (
+        int(load["system_prompt_tokens"]) // BLOCK_TOKENS,
+        int(load["prompt_tokens"]) // BLOCK_TOKENS,
+    )
     for request, gap in enumerate(gaps):
         prompt = request % PROMPTS
         first = [prompt % GROUPS * blocks + block for block in range(common)]

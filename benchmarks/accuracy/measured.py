@@ -57,10 +57,8 @@ class MeasuredRun:
     def title(self) -> str:
         """Model and load in few words."""
         load, model = self.load, self.model.rpartition("/")[2]
-        if self.source == STAGES:
-            how = f"{load['rate_per_s']:g}/s"
-        else:
-            how = f"{load['concurrency']:g} clients"
+        rate = self.source == STAGES
+        how = f"{load['rate_per_s']:g}/s" if rate else f"{load['concurrency']:g} clients"
         return f"{model}, {load['prompt_tokens']:g}/{load['output_tokens']:g} tokens, {how}"
 
 

@@ -44,6 +44,7 @@ _PROGRAMS: Final = {
 _PLACES: Final = {
     "SERVETWIN_TRACES": "recorded traces lie in data/ otherwise",
     "SERVETWIN_PROFILES": "measured tables of others, where a page names them",
+    "SERVETWIN_REAL_RUNS": "measured runs of real servers, which python -m benchmarks.accuracy simulates",
     "SERVETWIN_FIGURES": "points of published figures, beside which servetwin reproduce llumnix puts ours",
 }
 
