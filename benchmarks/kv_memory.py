@@ -130,4 +130,4 @@ def main(words: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    command("kv_memory", __doc__, main)
+    command("benchmarks.kv_memory", __doc__, main)

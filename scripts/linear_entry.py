@@ -28,7 +28,8 @@ def coefficient_lines(profile: Profile) -> list[str]:
 
 def limit_lines(name: str, limits: StepLimits) -> list[str]:
     """``measured`` or ``limits`` of an entry."""
-    return _mapping(name, {key: str(value) for key, value in asdict(limits).items()})
+    numbers = {key: str(value) for key, value in asdict(limits).items() if key != "shared"}
+    return _mapping(name, numbers)
 
 
 def error_lines(profile: Profile) -> list[str]:
