@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 from typing import Any
 
+from hwmodels.topology.cables import cables_of
 from serving.controller import Controller
 from serving.elastic.elastic import Elastic
 from serving.vocabulary.actions import Action
 from serving.vocabulary.events import Event, LossNotice, Lost
 from serving.vocabulary.units import NS_PER_S
-from simcore.faults.plan import Loss
+from simcore.faults.plan import Fault, FaultPlan, Loss
 
 
 class RecoveryWatch:
@@ -56,10 +57,13 @@ class RecoveryWatch:
         return sum(instance.state == "serving" for instance in instances)
 
 
-def faults_section(losses: Sequence[Loss], watch: RecoveryWatch) -> dict[str, Any]:
+def faults_section(
+    losses: Sequence[Loss], watch: RecoveryWatch, plan: FaultPlan, end_s: float
+) -> dict[str, Any]:
     """Return every fault, by time, with what was lost and when it was made up for.
 
-    That is when as many instances served as before it, or when the global scheduler worked again.
+    That is when as many instances served as before it, or when the global scheduler worked again. A fault of
+    a finite plan that comes after the run's end lost nothing.
     """
     elastic = isinstance(watch.elastic, Elastic)
     rows = []
@@ -75,4 +79,23 @@ def faults_section(losses: Sequence[Loss], watch: RecoveryWatch) -> dict[str, An
                 "recovered_s": None if recovered_ns is None else (recovered_ns - loss.at_ns) / NS_PER_S,
             }
         )
+    happened = {(loss.at_ns, loss.what) for loss in losses}
+    later = plan.faults if isinstance(plan.faults, Sequence) else ()
+    rows += [
+        _after_the_end(fault, plan, end_s) for fault in later if (fault.at_ns, fault.what) not in happened
+    ]
     return {"faults": rows}
+
+
+def _after_the_end(fault: Fault, plan: FaultPlan, end_s: float) -> dict[str, Any]:
+    which = "" if fault.number is None else str(fault.number)
+    if fault.what == "link" and fault.number is not None and plan.topology is not None:
+        which = cables_of(plan.topology)[fault.number].name
+    return {
+        "at_s": fault.at_ns / NS_PER_S,
+        "what": fault.what,
+        "which": which,
+        "replicas": [],
+        "nothing": f"the run had ended after {end_s:.3f} s",
+        "recovered_s": None,
+    }

@@ -302,7 +302,8 @@ def execute(
         summary |= _moved(prepared, controller, data_plane, summary, report)
     summary |= groups_section(simulation.groups.groups) | pipelines_section(config, simulation.pipelines)
     if recovery is not None and simulation.losses is not None:
-        summary |= faults_section(simulation.losses.records, recovery)
+        assert faults is not None
+        summary |= faults_section(simulation.losses.records, recovery, faults, summary["duration_s"])
     summary |= _of_stages(config, controller, (stage_columns := stage_rows(controller)), summary)
     summary |= use_of_gpus(config, prepared.estimates, workload, columns, summary)
     load = _stage_load(prepared, controller, stage_columns, summary["duration_s"])

@@ -69,10 +69,12 @@ def test_the_console_and_the_report_tell_what_was_lost(tmp_path: Path, capsys: C
     assert [(one["what"], one["replicas"]) for one in run["faults"]] == [
         ("replica", [0]),
         ("host", [4, 5, 6, 7]),
+        ("ssd", []),
     ]
     told, report = capsys.readouterr().out, (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
     for text in (told, report):
         assert "0.200 s: replica 0" in text and "0.700 s: host 1" in text and "lost, with 4 replicas" in text
+        assert "9999.000 s: ssd 0" in text and "the run had ended after" in text
     assert f"{run['requests']['failed']} failed" in told or "failed: host 1 failed" in told
 
 
@@ -198,3 +200,21 @@ def test_losses_written_as_words_are_those_of_the_world() -> None:
     for fault in FAULTS:
         world = world_of(5, ["static"], [fault])
         assert prepared_world(world.words).config == world.prepared.config
+
+
+@pytest.mark.parametrize("words, which", [
+    (("faults=scheduler",), "scheduler"),
+    (("faults=one_replica",), "replica 0"),
+    (("faults=one_link", "faults.link=host1/nic2", "cluster=blitz_a"), "link host1/nic2"),
+    (("faults=listed", "faults.events=1:replica:1+900:host:0", "cluster=blitz_a"), "host 0"),
+])  # fmt: skip
+def test_a_fault_after_the_runs_end_is_told(
+    words: tuple[str, ...], which: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = () if any(word.startswith("cluster=") for word in words) else ("cluster=a100_x2",)
+    at = () if "faults=listed" in words else ("faults.at_s=900",)
+    run = ["simulate", "trace=poisson", "trace.requests=10", "model=llama3_8b", "uncertainty=off", *cluster]
+    assert cli.run([*run, *words, *at, f"out={tmp_path / 'r'}"]) == 0
+    assert f"900.000 s: {which}" in " ".join(capsys.readouterr().out.split())
+    *_, last = json.loads((tmp_path / "r" / "summary.json").read_text())["faults"]
+    assert last["nothing"].startswith("the run had ended after ") and last["at_s"] == 900
