@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from servetwin.cli.flags import OWN_FLAGS
+from servetwin.cli.foreign_flags import refuse_flags
 from servetwin.config.config import Kind
 from servetwin.config.options import FOLDERS_VARIABLE
 from servetwin.config.overrides import echo
@@ -41,6 +42,13 @@ FLAGS: Final[Mapping[str, tuple[str, str]]] = {
 _LONG: Final = {short: flag for flag, (short, _) in FLAGS.items() if short}
 INFO: Final = ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")
 _CFG: Final = ("job", "hydra", "all")
+# Every flag of this program, and how many values follow it; those that servers have too, with a pattern of
+# the values that make them a server's.
+_OURS: Final = (
+    {word: count for flag, (short, count) in FLAGS.items() for word in (flag, short) if word}
+    | dict.fromkeys(OWN_FLAGS, "0")
+)  # fmt: skip
+_SHARED: Final = {"-q": r"[^-=]+", "-r": r"\d+", "-sc": r"\{.*"}
 # Keys of Hydra's own configuration that have a key here in a sweep.
 _OF_SWEEPS: Final[Mapping[str, str]] = {
     "hydra.sweep.dir": "out", "hydra.launcher.n_jobs": "processes", "hydra.sweeper.n_trials": "search.trials",
@@ -105,6 +113,8 @@ def in_own_words(name: str, command: str, words: Sequence[str]) -> Translated:
     ``name``: servetwin or realexec. UserError, which names the word that
     does it here, for what has no meaning.
     """
+    if command in COMPOSING:
+        refuse_flags(words, _OURS, _SHARED, COMPOSING[command])
     given, rest = _flags_of(words)
     found = Translated(command)
     if {"--multirun", "hydra.mode=MULTIRUN"} & {*given, *rest}:
@@ -262,7 +272,8 @@ def _without(word: str, key: str, text: str | None, found: Translated, others: S
     """Return the word that sets a key to no value, or a group to no option."""
     from servetwin.config.config import RunConfig
     from servetwin.config.options import option_groups
-    from servetwin.config.overrides import leaves, unknown_key
+    from servetwin.config.overrides import leaves
+    from servetwin.config.unknown_key import unknown_key
 
     groups, known = option_groups(), leaves(RunConfig)
     if text is not None:

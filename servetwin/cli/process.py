@@ -164,7 +164,7 @@ def _chosen(words: Sequence[str], commands: Mapping[str, str], name: str) -> int
 
 def _may_be_hydras(word: str) -> bool:
     """Return whether a word may be in Hydra's own notation; cheap, for every word of every command."""
-    if word in _FLAGS or word in OWN_FLAGS:
+    if word in _FLAGS or (word in OWN_FLAGS and word != "-q"):  # a server's -q is followed by a word
         return False
     return word.startswith(_MARKS) or "@" in word.partition("=")[0]
 

@@ -11,7 +11,8 @@ from hwmodels.errors import HardwareError
 from servetwin.cli.flags import asked_for_json
 from servetwin.cli.process import help_of, tell
 from servetwin.cli.subcommands import by_verb
-from servetwin.config.overrides import Override, Wanted, closest, echo, parse_value, unknown_key
+from servetwin.config.overrides import Override, Wanted, closest, echo, parse_value
+from servetwin.config.unknown_key import unknown_key
 from serving.vocabulary.errors import UserError
 
 if TYPE_CHECKING:

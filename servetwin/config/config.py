@@ -102,14 +102,12 @@ class ModelConfig:
     tp: int = key(
         "GPUs per replica; must divide the heads of the model and the GPUs of the cluster",
         within=COUNT,
-        vllm=("tensor_parallel_size",),
     )
     pp: int = key(
         "pipeline stages of a replica, each on `model.tp` GPUs ([PIPELINE](PIPELINE.md)); "
         "every engine preset, in static systems",
         default=1,
         within=COUNT,
-        vllm=("pipeline_parallel_size",),
     )
     pp_cut: str = key(
         "which layers each stage has: `layers` (vLLM's own cut), `bytes`, `time`, or the "

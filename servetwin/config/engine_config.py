@@ -141,14 +141,12 @@ class EngineConfig:
         "the engine chooses a step while the previous one runs, so what happens in a step "
         "counts one step later (vLLM's `--async-scheduling`; [decision "
         "0009](decisions/0009-asynchronous-scheduling-is-a-late-view.md)); simulations only",
-        vllm=("async_scheduling",),
         read_by=(MODELS_THAT_DECODE,),
     )
     prefix_caching: bool = key(
         "a request computes only tokens that no block still holds from earlier prompts and "
         "answers, or from itself before a preemption ([PREFIX_CACHING](PREFIX_CACHING.md)); "
         "simulations only",
-        vllm=("enable_prefix_caching",),
         read_by=(MODELS_THAT_DECODE,),
     )
     decode_spare_block: bool = key(
@@ -161,9 +159,7 @@ class EngineConfig:
             PREFILL_FIRST,
         ),
     )
-    block_tokens: int = key(
-        "tokens of a KV block", default=16, within=COUNT, vllm=("block_size",), read_by=(MODELS_THAT_DECODE,)
-    )
+    block_tokens: int = key("tokens of a KV block", default=16, within=COUNT, read_by=(MODELS_THAT_DECODE,))
     watermark: float = key(
         "share of the blocks kept free at admission (prefill first). It also shortens the "
         "longest request that is admitted",
@@ -310,7 +306,6 @@ class EngineConfig:
             SWAP,
         ),
         omit_with="preemption",
-        vllm=("swap_space",),
     )
     expected_new_tokens: int = key(
         "output tokens that a request without any cap is counted with: in the decode memory "

@@ -1,39 +1,12 @@
-"""Translates words of other tools, and ranges in other notations, into this program's."""
+"""Translates ranges, lists and quantities in other notations into this program's."""
 
 import re
-from collections.abc import Sequence
 from typing import Final
 
-from servetwin.config.key import declared_keys
-
-# Words that users write for keys that are no fields of the configuration; fields declare theirs.
-_MEANT: Final = {
-    "rate": "trace.rate_per_s",
-    "request_rate": "trace.rate_per_s",
-    "rps": "trace.rate_per_s",
-    "qps": "trace.rate_per_s",
-    "policy": "system/dispatch",
-}
 _SPAN: Final = re.compile(r"(?:range\()?\[?([0-9]{1,18}) ?(?:-|\.\.\.?|:|to) ?([0-9]{1,18})\]?\)?")
 _QUANTITY: Final = re.compile(r"([0-9]+(?:\.[0-9]*)?) ?(us|ms|s|min|h)")
 _IN_MS: Final = {"us": 1e-3, "ms": 1.0, "s": 1e3, "min": 60e3, "h": 3600e3}
 _LIST: Final = re.compile(r"\[[^\[\]{}]+\]")
-
-
-def meant_keys(key: str, names: Sequence[str], config_class: type) -> list[str]:
-    """Return the keys among ``names`` that another tool's or a plain word means.
-
-    vLLM's names are understood in any group, plain words without one or with that of the trace.
-    """
-    owner, _, last = key.rpartition(".")
-    declared = declared_keys(config_class)
-    if owner in ("", "trace"):
-        plain = {word: path for path, known in declared.items() for word in known.key.also} | _MEANT
-        if last in plain:
-            beside = (name for name in names if name.startswith(f"trace.{last}_"))
-            if keys := list(dict.fromkeys((*beside, *({plain[last]} & set(names))))):
-                return keys
-    return [path for path, known in declared.items() if last in known.key.vllm and path in names]
 
 
 def span_of(text: str) -> str:

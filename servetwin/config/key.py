@@ -70,7 +70,8 @@ class Key:
     them, and with any other option it must be null. ``kind``: the only kind of run that has the key.
     ``omit``: the value at which config.yaml leaves the key out. ``omit_with``: another key of the same
     configuration; config.yaml leaves this one out whenever it leaves that one out. ``absent``: the value in
-    files that have that key and lack this one. ``vllm``: vLLM's names for the key. ``also``: other words.
+    files that have that key and lack this one. ``also``: other words for the key, beside the
+    flags of servers that set it (server_flags).
     """
 
     meaning: str
@@ -83,7 +84,6 @@ class Key:
     omit: object = WRITTEN
     omit_with: str = ""
     absent: object = WRITTEN
-    vllm: tuple[str, ...] = ()
     also: tuple[str, ...] = ()
 
 

@@ -6,12 +6,12 @@ import math
 import re
 import sys
 import types
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final
 
-from servetwin.config.hints import meant_keys, several_advice, unit_advice
+from servetwin.config.hints import several_advice, unit_advice
 from servetwin.config.key import declared_keys
 from serving.vocabulary.errors import UserError
 
@@ -19,6 +19,7 @@ from serving.vocabulary.errors import UserError
 LITERAL_KEYS: Final = frozenset({"out", "trace.path", "engine.profile", "engine.overhead", "config"})
 
 _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:[./][A-Za-z_][A-Za-z0-9_]*)*")
+_MODEL = re.compile(r"[A-Za-z][\w.\-]*/[\w.\-]+")  # a name on Hugging Face
 _SWEEP = re.compile(r"(?:range|choice|interval|glob|sort|shuffle|tag|extend_list)\(.*\)", re.DOTALL)
 _CAST = re.compile(r"(?:int|float|str|bool|json_str)\((.*)\)", re.DOTALL)
 _FIRST_PAIR = re.compile(r"\{\s*['\"]?([A-Za-z_][\w.]*)['\"]?\s*:\s*([^,{}]+)")
@@ -102,11 +103,14 @@ def _parse_word(word: str) -> Override:
             f"write {echo(plain) if '=' in plain else echo(plain) + '=VALUE'} to set one"
         )
     if not equals:
-        wanted = f"write {word}=VALUE" if _KEY.fullmatch(word) else "write key=value, such as seed=1"
+        model = f"write model={echo(word)}" if _MODEL.fullmatch(word) else "write key=value, such as seed=1"
+        wanted = f"write {word}=VALUE" if _KEY.fullmatch(word) else model
         raise UserError(f"'{echo(word)}' has no '=': {wanted}")
     if _KEY.fullmatch(key.lstrip("-")) and key[0] == "-":
         raise UserError(f"'{echo(word)}' is no flag of this command: write {echo(word.lstrip('-'))}")
     if not _KEY.fullmatch(key):
+        if _KEY.fullmatch(plain := key.replace("-", "_")):
+            raise UserError(f"'{echo(word)}' has '-' in its key: {_with_underscores(plain, text)}")
         raise UserError(
             f"'{echo(word)}' does not start with a key: write key=value without spaces around '=', "
             "the key in letters, digits, '_', '.' and '/'"
@@ -119,6 +123,12 @@ def _parse_word(word: str) -> Override:
         _refuse_grammar(Override(key, text))
         text = text if text[0] in "'\"[" else _ESCAPED.sub(r"\1", text)
     return Override(key, text)
+
+
+def _with_underscores(key: str, text: str) -> str:
+    from servetwin.config.server_flags import key_answer
+
+    return key_answer(key, text) or f"write {key}={echo(text) or 'VALUE'}"
 
 
 def _refuse_grammar(override: Override) -> None:
@@ -294,38 +304,6 @@ def checked_value(value: Any, wanted: Wanted, key: str, source: str) -> Any:
     if type(value) is not wanted.type or value != value or value in (float("inf"), float("-inf")):
         raise UserError(f"{key}={value!r} in {source} is wrong: write {wanted}")
     return value
-
-
-def unknown_key(key: str, known: Iterable[str], kind: str) -> UserError:
-    """Return the error for an unknown key, with the nearest existing one."""
-    if key == "workers":
-        return UserError(
-            "unknown key 'workers' in a simulation, where only realexec has worker processes: "
-            "write cluster.gpus=N for cluster=local, or choose a cluster such as cluster=a100_x8"
-        )
-    names = list(known)
-    if key == "gpu" and "cluster" in names:
-        return UserError(
-            f"unknown key 'gpu' for {kind}: write cluster=GPU_xN, such as cluster=h100_x8 for eight H100s"
-        )
-    meant = _likely_keys(key, names)
-    if meant:
-        written = " or ".join(f"{name}=VALUE" for name in meant)
-        return UserError(f"unknown key '{echo(key)}' for {kind}: write {written} if that is meant")
-    tops = sorted({name.partition(".")[0].partition("/")[0] for name in names})
-    return UserError(f"unknown key '{echo(key)}' for {kind}: write a key that starts with {', '.join(tops)}")
-
-
-def _likely_keys(key: str, names: Sequence[str]) -> list[str]:
-    """Return what an unknown key may mean: another tool's word, a key without its unit, a typing error."""
-    from servetwin.config.config import RunConfig  # --help of other commands starts without it
-
-    if meant := meant_keys(key, names, RunConfig):
-        return meant
-    owner, _, last = key.rpartition(".")
-    longer = [name for name in names if owner and last and name.startswith(f"{owner}.{last}_")]
-    near = closest(key, names)
-    return longer or ([] if near is None else [near])
 
 
 def closest(word: str, known: Iterable[str]) -> str | None:

@@ -118,7 +118,6 @@ class TraceConfig:
         "`trace.requests`, `trace.duration_s`, `trace.window_s` or `trace.rates` is written",
         default=None,
         within=COUNT,
-        also=("num_prompts",),
     )
     resample: str | None = key(
         "`block`: a recorded trace's requests are drawn again in blocks, by `seed` "

@@ -11,7 +11,8 @@ from servetwin.config.compose.option_tree import option_tree
 from servetwin.config.compose.unread_in_many import refuse_unread_in_plan
 from servetwin.config.config import MAX_GPUS, RunConfig
 from servetwin.config.options import option_groups
-from servetwin.config.overrides import Override, Wanted, leaves, parse_value, unknown_key
+from servetwin.config.overrides import Override, Wanted, leaves, parse_value
+from servetwin.config.unknown_key import unknown_key
 from servetwin.planning.layout import DoesNotFit, Layout, hardware_of_cluster, layout_of
 from servetwin.planning.objective import (
     AT_LEAST,
@@ -163,7 +164,7 @@ def _refuse_unknown(key: str, text: str) -> None:
     if key not in known and (key.startswith("slo.") or nearest_limit(key)):
         raise not_an_objective(key, text)
     if key not in known and not key.startswith(("system.", "trace.")):
-        raise unknown_key(key, known, "a plan")
+        raise unknown_key(key, known, "a plan", text)
     if key == "uncertainty":
         raise UserError(f"{key}= is of single runs: leave it out, for every plan runs both ends")
 

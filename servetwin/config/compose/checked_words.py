@@ -7,7 +7,8 @@ from servetwin.config.compose import run_again
 from servetwin.config.compose.compose import check_choice, chosen_option
 from servetwin.config.config import RunConfig
 from servetwin.config.options import option_groups
-from servetwin.config.overrides import leaves, parse_value, parse_words, unknown_key
+from servetwin.config.overrides import leaves, parse_value, parse_words
+from servetwin.config.unknown_key import unknown_key
 
 # Prefixes of keys whose parameters depend on each run's policy or trace.
 _OF_RUNS: Final = ("system.", "trace.")
@@ -21,9 +22,9 @@ def check_words(plain: Sequence[str], swept: Iterable[str], own: Iterable[str], 
     """
     groups, known = option_groups(), leaves(RunConfig)
     words = parse_words(plain)
-    for key in (*(word.key for word in words), *swept):
+    for key, text in (*((word.key, word.text) for word in words), *((key, "") for key in swept)):
         if key not in known and key not in groups and key != run_again.KEY and not key.startswith(_OF_RUNS):
-            raise unknown_key(key, [*known, *groups, *own], kind)
+            raise unknown_key(key, [*known, *groups, *own], kind, text)
     for word in words:
         if word.key in groups:
             check_choice(chosen_option(word, groups), groups)

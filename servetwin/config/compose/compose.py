@@ -46,7 +46,6 @@ from servetwin.config.overrides import (
     leaves,
     parse_value,
     parse_words,
-    unknown_key,
     unquoted,
 )
 from servetwin.config.policy.outside import names_outside, other_choices, outside_wanted
@@ -61,6 +60,7 @@ from servetwin.config.trace_options import (
     trace_parameters,
     wanted_parameter,
 )
+from servetwin.config.unknown_key import option_with, unknown_key
 from servetwin.config.vllm_defaults import USAGE_CONTEXTS, batch_defaults
 from serving.vocabulary.errors import UserError
 
@@ -374,7 +374,7 @@ def _set(tree: Tree, word: Override, kind: Kind, groups: dict[str, list[str]]) -
         word = check_gpu(word, tree["cluster"]["name"])
     if key not in paths:
         _refuse_parameter(tree, word, key, paths)
-        raise unknown_key(word.key, [*paths, *groups], kind)
+        raise unknown_key(word.key, [*paths, *groups], kind, word.text)
     owner, leaf = _place(tree, paths[key])
     if is_reference(owner[leaf]):
         source = owner[leaf].strip("${} ")
@@ -416,6 +416,8 @@ def _refuse_parameter(tree: Tree, word: Override, key: str, keys: Iterable[str])
             f"of a part of the trace, or one of {', '.join(known)}"
         )
     write = f"write only {', '.join(known)}" if known else "leave it out, for it takes no parameters"
+    if owner != "trace" and (other := option_with(owner.replace(".", "/"), name)):
+        write += f", or choose {other}"
     raise UserError(f"unknown key '{echo(word.key)}' for the chosen {option}: {write}")
 
 

@@ -9,8 +9,10 @@ from servetwin.config.compose.compose import defaults
 from servetwin.config.config import Kind, RunConfig
 from servetwin.config.key import DeclaredKey, Reader, declared_keys
 from servetwin.config.options import option_file, option_groups
-from servetwin.config.overrides import Wanted, leaves, unknown_key
+from servetwin.config.overrides import Wanted, leaves
 from servetwin.config.readers import MODELS_THAT_DECODE, REAL_WORKERS
+from servetwin.config.server_flags import names_of
+from servetwin.config.unknown_key import unknown_key
 from serving.vocabulary.errors import UserError
 
 _OTHER_ENGINE: Final = "vllm_v0"  # beside vllm_v1, the default, in the tables
@@ -72,7 +74,7 @@ def _help_of(declared: DeclaredKey, default: Any, wanted: Wanted) -> str:
         group = declared.path.rpartition(".")[0]
         lines.append(f"with {' or '.join(f'{group}={option}' for option in key.options)}")
     lines += [f"read only by {reader.of}" for reader in declared.read_by]
-    if names := (*key.vllm, *key.also):
+    if names := (*names_of(declared.path), *key.also):
         lines.append(f"also known as {', '.join(names)}")
     return "\n  ".join(lines)
 
