@@ -85,9 +85,7 @@ class FrontEndConfig:
         default=0.0,
         within=OVERHEAD_S,
     )
-    api_server_count: int = key(
-        "API server processes of an instance", default=1, within=COUNT, vllm=("api_server_count",)
-    )
+    api_server_count: int = key("API server processes of an instance", default=1, within=COUNT)
     error_s: float | None = key(
         "error in seconds of a fitted front end; the run's range uses it instead of a factor of 2",
         default=None,

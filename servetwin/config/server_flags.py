@@ -25,7 +25,7 @@ NOT_MODELLED: Final[Mapping[str, str]] = {
     "development": "there is no engine to debug, extend or profile",
     "experts": "experts stay where they are and their batches do not overlap; engine.expert_skew is their "
     "popularity",
-    "http": "there is no HTTP server: clients and connections take no time",
+    "http": "there is no HTTP server; the time that requests and tokens spend in one is engine.front_end",
     "kernels": "step times are of the engine's default kernels; engine.profile=FILE takes measured ones",
     "kv_elsewhere": "KV is in the memory of GPUs only: no tiers in host memory or on SSDs, and no store",
     "live_weights": "the parameters of a running instance do not change and do not leave its GPUs",

@@ -53,7 +53,7 @@ def _write(words: Sequence[str]) -> str:
 
 
 def option_with(group: str, parameter: str) -> str:
-    """Return the options of a group that have the parameter, or the one most like it, and its key."""
+    """Return ", or choose" with the options of a group that have the parameter, or the one most like it."""
     from servetwin.config.options import option_file, option_groups
 
     having: dict[str, list[str]] = {}
@@ -64,7 +64,7 @@ def option_with(group: str, parameter: str) -> str:
     if not near:
         return ""
     options = " or ".join(f"{group}={option}" for option in having[near[0]][:_MOST])
-    return f"{options}, which takes {group.replace('/', '.')}.{near[0]}"
+    return f", or choose {options}, which takes {group.replace('/', '.')}.{near[0]}"
 
 
 def _keys_there(key: str, names: Sequence[str]) -> str:

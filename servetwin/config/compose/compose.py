@@ -32,8 +32,8 @@ from servetwin.config.compose.overhead_file import overhead_file
 from servetwin.config.compose.resolved import built
 from servetwin.config.compose.unread_keys import refuse_unread
 from servetwin.config.config import Kind, RunConfig
-from servetwin.config.hints import meant_keys
 from servetwin.config.key import declared_keys
+from servetwin.config.meanings import meant_words
 from servetwin.config.model_path import is_model_path
 from servetwin.config.options import misfit, option_file, option_groups, path_of_option
 from servetwin.config.overrides import (
@@ -409,15 +409,14 @@ def _refuse_parameter(tree: Tree, word: Override, key: str, keys: Iterable[str])
         known = sorted(name for name in keys if name.startswith(owner + "."))
     else:
         return
-    plain = meant_keys(word.key, list(keys), RunConfig) if owner == "trace" else []
-    if meant := [f"{one}=VALUE" for one in plain if one.startswith("trace.window")]:
+    plain = meant_words(word.key, list(keys), RunConfig) if owner == "trace" else []
+    if meant := [one for one in plain if one.startswith("trace.window")]:
         raise UserError(
             f"unknown key '{echo(word.key)}' for the chosen {option}: write {' or '.join(meant)}, seconds "
             f"of a part of the trace, or one of {', '.join(known)}"
         )
     write = f"write only {', '.join(known)}" if known else "leave it out, for it takes no parameters"
-    if owner != "trace" and (other := option_with(owner.replace(".", "/"), name)):
-        write += f", or choose {other}"
+    write += option_with(owner.replace(".", "/"), name)
     raise UserError(f"unknown key '{echo(word.key)}' for the chosen {option}: {write}")
 
 
