@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from servetwin.compare.at_the_engine import FORMATS, REMARK, at_the_engine
 from servetwin.compare.errors import ITL, METRICS, decomposition_of, errors_of, gap_errors
 from servetwin.compare.measured import NS_PER_S, MeasuredRun, MeasuredStatistics
 from servetwin.compare.own_result import Result
@@ -165,6 +166,8 @@ NOT_ALL: Final = "no word on the run's range, which is that of all its requests:
 def compare(result: Result, measured: MeasuredRun) -> dict[str, Any]:
     """Compare. UserError for another workload's data, or data that the step times were fitted on."""
     remarks = [*check_provenance(result, measured), *measured.remarks]
+    if measured.format in FORMATS and (engine := at_the_engine(result)) is not result:
+        result, remarks = engine, [*remarks, REMARK]
     pairs = pairs_of(result, measured)
     remarks += pairs.remarks
     groups = {ALL: np.ones(len(pairs), dtype=bool)}

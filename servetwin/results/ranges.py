@@ -10,6 +10,7 @@ LATENCIES: Final = ("ttft_ms", "tpot_ms", "itl_ms", "e2e_ms")
 STATISTICS: Final = ("mean", *QUANTILES, "max")
 METRICS: Final = (
     *(f"{latency}.{statistic}" for latency in LATENCIES for statistic in STATISTICS),
+    *(f"ttft_engine_ms.{statistic}" for statistic in STATISTICS),
     "throughput.req_per_s",
     "throughput.output_tokens_per_s",
     "slo.ttft_attainment",

@@ -19,6 +19,8 @@ from servetwin.run.prepared import Prepared
 from serving.vocabulary.errors import UserError
 
 RUNS: Final = 1 + len(ENDS)
+# High over low of mean TTFT from which a run counts as near saturation: its errors alone make it 1.3.
+WIDE: Final = 2.0
 # Runs the loop and returns its summary. The number is the end's place, 1 or 2, for the progress report.
 Loop = Callable[[Prepared, int], Mapping[str, Any]]
 
@@ -53,7 +55,27 @@ def range_section(prepared: Prepared, summary: Mapping[str, Any], loop: Loop) ->
                     "range_refused": f"the run at the {end} end was refused: {error}",
                     **source,
                 }
-    return {"range": ranges_of(runs), **source}
+    ranges = ranges_of(runs)
+    if near_saturation(ranges):
+        source["range_in_short"] += f"; {turning_point(prepared, ranges)}"
+    return {"range": ranges, **source}
+
+
+def near_saturation(ranges: Mapping[str, list[float]]) -> bool:
+    """Return whether a small error of the steps decides how long requests wait."""
+    low, high = ranges.get("ttft_ms.mean", (1.0, 1.0))
+    return low > 0 and high / low > WIDE
+
+
+def turning_point(prepared: Prepared, ranges: Mapping[str, list[float]]) -> str:
+    """Return the sentence that names the rate at which waiting begins."""
+    low, high = ranges["throughput.req_per_s"]
+    if prepared.config.trace.clients is not None:
+        return "near saturation: the error of the steps decides how long requests wait"
+    return (
+        "near saturation: the error of the steps decides how long requests wait; from "
+        f"{low:.3g} requests/s on they wait at the high end, and {high:.3g} were served at the low end"
+    )
 
 
 def bands_of(prepared: Prepared) -> list[StepBand]:

@@ -283,9 +283,7 @@ def execute(
         wall_s, cpu_s = perf_counter(), process_time()
         with PolicyWatch(simulation.now_ns) as watch:
             report = simulation.run()
-        columns = metrics.columns()
-        if door is not None:
-            door.add_client_times(columns)
+        columns = _columns_of(metrics, door)
         summary = _summary_of(prepared, metrics, columns)
         series = _series_of(sink, columns, summary)
         cpu_s, wall_s = process_time() - cpu_s, perf_counter() - wall_s
@@ -301,8 +299,7 @@ def execute(
     if data_plane is not None:
         summary |= _moved(prepared, controller, data_plane, summary, report)
     summary |= groups_section(simulation.groups.groups) | pipelines_section(config, simulation.pipelines)
-    if recovery is not None and simulation.losses is not None:
-        assert faults is not None
+    if faults is not None and recovery is not None and simulation.losses is not None:
         summary |= faults_section(simulation.losses.records, recovery, faults, summary["duration_s"])
     summary |= _of_stages(config, controller, (stage_columns := stage_rows(controller)), summary)
     summary |= use_of_gpus(config, prepared.estimates, workload, columns, summary)
@@ -334,6 +331,13 @@ def _door_of(prepared: Prepared) -> FrontDoor | None:
     """Return the front end of the instances at the start; None if the engine has none."""
     front_end = prepared.front_end
     return FrontDoor(front_end, len(prepared.replicas)) if front_end.exists else None
+
+
+def _columns_of(metrics: RunMetrics, door: FrontDoor | None) -> dict[str, np.ndarray]:
+    columns = metrics.columns()
+    if door is not None:
+        door.add_client_times(columns)
+    return columns
 
 
 def _arrivals(prepared: Prepared, on_progress: Progress | None, door: FrontDoor | None) -> Requests:
