@@ -55,10 +55,12 @@ def _write(words: Sequence[str]) -> str:
 def option_with(group: str, parameter: str) -> str:
     """Return ", or choose" with the options of a group that have the parameter, or the one most like it."""
     from servetwin.config.options import option_file, option_groups
+    from servetwin.config.trace_options import trace_parameters
 
     having: dict[str, list[str]] = {}
     for option in option_groups().get(group, ()):
-        for name in option_file(group, option).get("params") or ():
+        traces = group == "trace"  # they have no files
+        for name in trace_parameters(option) if traces else option_file(group, option).get("params") or ():
             having.setdefault(name, []).append(option)
     near = difflib.get_close_matches(parameter, list(having), n=1, cutoff=_LIKE)
     if not near:
