@@ -166,7 +166,7 @@ BAD_WORDS: list[tuple[tuple[str, ...], tuple[str, ...]]] = [
     (("seed=1", "seed=2"), ("given twice", "write it once")),
     (("model=qwen2_5_72b", "model.tp=1"), ("qwen2_5_72b", "does not fit", "tp")),
     (("cluster=local",), ("llama3_8b", "does not fit")),
-    (("engine.gpu_memory_utilization=0.2",), ("llama3_8b", "tp=2")),
+    (("engine.gpu_memory_utilization=0.15",), ("llama3_8b", "tp=2")),
     (("engine.kv_tokens=32",), ("no request of azure_conv_like fits", "write a larger engine.kv_tokens")),
     (("engine.max_num_seqs=512",), ("engine.max_num_seqs=512", "engine.step_time=roofline")),
     (("trace.tokens_scale=500", "engine.max_model_len=100000"), ("prompt", "trace.tokens_scale")),
