@@ -131,6 +131,7 @@ def _check_settings(memory_utilization: float, block_tokens: int, reserve: int) 
 def _too_large(*, gpu: Gpu, llm: LlmShape, tp: int, left: int, needed: int, fitting: int | None) -> str:
     advice = f"write model.tp={fitting}, the smallest that fits" if fitting else _NO_TP
     return (
-        f"{llm.name} needs {needed} bytes (weights and one KV block) but tp={tp} on {gpu.name} leaves "
-        f"{left} bytes after utilization and reserve; {advice}"
+        f"{llm.name} ({llm.weight_bytes / 1e9:.1f} GB of weights) does not fit into {tp} x {gpu.name}: "
+        f"weights and one KV block need {needed / 1e9:.1f} GB, and {left / 1e9:.1f} GB are left after "
+        f"engine.gpu_memory_utilization and the reserve; {advice}"
     )

@@ -7,8 +7,8 @@ from dataclasses import replace
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import TYPE_CHECKING
 
-from hwmodels.step_times.front_end import FrontEnd
-from servetwin.config.engine_config import EngineConfig
+from hwmodels.step_times.front_end import NO_FRONT_END, FrontEnd
+from servetwin.config.config import RunConfig
 from serving.vocabulary.request import Request
 from serving.vocabulary.units import NS_PER_S
 
@@ -16,9 +16,11 @@ if TYPE_CHECKING:
     import numpy as np
 
 
-def front_end_of(engine: EngineConfig) -> FrontEnd:
-    """Return what the configuration says about the engine's front end."""
-    declared = engine.front_end
+def front_end_of(config: RunConfig) -> FrontEnd:
+    """Return what the configuration says about the engine's front end; stages have none, as in QUART."""
+    if config.system.in_stages:
+        return NO_FRONT_END
+    declared = config.engine.front_end
     return FrontEnd(
         way_in_s=declared.way_in_s,
         request_s=declared.request_s,

@@ -92,7 +92,7 @@ class FrontEndConfig:
         within=OVERHEAD_S,
         omit=None,
     )
-    source: str = key("where the front end's numbers come from", default="none declared")
+    source: str = key("where the front end's numbers come from", default="none")
 
 
 WITHOUT_FRONT_END: Final = FrontEndConfig()
@@ -279,7 +279,8 @@ class EngineConfig:
         read_by=(MODELS_THAT_DECODE,),
     )
     front_end: FrontEndConfig = key(
-        "the way of a request to the engine and of its tokens to the client "
+        "the way of a request to the engine and of its tokens to the client; `engine.front_end=none`: "
+        "requests are handed to the engine "
         "([METRICS](METRICS.md#at-the-engine-and-at-the-client)); simulations only",
         omit=WITHOUT_FRONT_END,
         read_by=(MODELS_THAT_DECODE, readers.SIMULATION),

@@ -16,7 +16,9 @@ from servetwin.config.key import declared_keys
 from serving.vocabulary.errors import UserError
 
 # Paths may have any character that a file system takes, so their values are not parsed.
-LITERAL_KEYS: Final = frozenset({"out", "trace.path", "engine.profile", "engine.overhead", "config"})
+LITERAL_KEYS: Final = frozenset(
+    {"out", "trace.path", "engine.profile", "engine.overhead", "engine.front_end", "config"}
+)
 
 _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:[./][A-Za-z_][A-Za-z0-9_]*)*")
 _MODEL = re.compile(r"[A-Za-z][\w.\-]*/[\w.\-]+")  # a name on Hugging Face

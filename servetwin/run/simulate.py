@@ -246,7 +246,7 @@ def prepare(config: RunConfig) -> Prepared:
         workload=workload,
         limits=limits,
         start=start,
-        front_end=front_end_of(config.engine),
+        front_end=front_end_of(config),
     )
 
 

@@ -72,7 +72,7 @@ def engine_evidence(
     if overhead.inside:
         added = Evidence("overhead", MEASURED, "inside the measured steps")
     elif overhead.error_s is not None:
-        added = Evidence("overhead", DERIVED, "fitted to measured steps, see engine")
+        added = Evidence("overhead", DERIVED, overhead.source)
     else:
         added = Evidence("overhead", _declared_word(overhead.source), "see engine")
     return [added, _kv(gpu, engine), _loads(gpu, engine), _start_up(llm, engine)]

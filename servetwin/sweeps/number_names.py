@@ -9,7 +9,7 @@ from servetwin.results.metrics import QUANTILES
 from servetwin.sweeps.outcome import HIGH, LOW
 from serving.vocabulary.errors import UserError
 
-_SPREADS: Final = ("ttft_ms", "tpot_ms", "itl_ms", "e2e_ms", "preemption_loss_ms")
+_SPREADS: Final = ("ttft_ms", "ttft_engine_ms", "tpot_ms", "itl_ms", "e2e_ms", "preemption_loss_ms")
 _STATISTICS: Final = ("mean", *QUANTILES, "max")
 # Of every run.
 NAMES: Final = frozenset(

@@ -24,7 +24,7 @@ BLITZSCALE = (
 
 
 def run(folder: Path, *words: str) -> tuple[pd.DataFrame, dict[str, Any]]:
-    assert cli.run(["simulate", *words, f"out={folder}"]) == 0
+    assert cli.run(["simulate", *words, "engine.front_end=none", f"out={folder}"]) == 0
     return pd.read_parquet(folder / "requests.parquet"), json.loads((folder / "summary.json").read_text())
 
 

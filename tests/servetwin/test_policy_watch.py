@@ -17,6 +17,7 @@ from serving.protocols.scale_answers import CheckedScaler
 from tests.worlds.faulty_policies import VIEW
 
 STATIC = [
+    "engine.front_end=none",
     "trace=azure_conv_like",
     "trace.requests=12",
     "trace.tokens_scale=0.2",

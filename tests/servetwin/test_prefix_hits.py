@@ -16,6 +16,7 @@ from traces.load import load
 BLOCK = 16
 ALONE = ("cluster=a100_x1", "model=llama3_8b")
 CHATS = (
+    "engine.front_end=none",
     "trace=multi_turn",
     "trace.requests=600",
     "trace.rate_per_s=10",

@@ -55,8 +55,12 @@ LOSSES = {
 }
 
 
+# Waiting and running are those of the engine.
+WORDS = ("series.period_s=0.25", "engine.front_end=none")
+
+
 def done(*words: str) -> Simulated:
-    return execute(prepare(load_config([*words, "out=unused", "series.period_s=0.25"], "simulate")))
+    return execute(prepare(load_config([*words, *WORDS, "out=unused"], "simulate")))
 
 
 def series(run: Simulated) -> dict[str, np.ndarray]:

@@ -297,7 +297,7 @@ def test_words_for_numbers() -> None:
 
 RUNS = {
     "static": ("trace=azure_conv_like", "trace.requests=30", "trace.utilization=2", "cluster=a100_x2",
-               "engine.kv_tokens=8192", "engine.max_new_tokens=1024"),
+               "engine.kv_tokens=8192", "engine.max_new_tokens=1024", "engine.front_end=none"),
     "split": ("system=distserve_half", "trace=burstgpt_like", "trace.requests=40", "cluster=blitz_b"),
     "live": ("system=blitzscale", "trace=burstgpt_like", "trace.requests=70", "cluster=blitz_b"),
 }  # fmt: skip

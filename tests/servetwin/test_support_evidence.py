@@ -87,7 +87,7 @@ def test_the_words_are_what_the_sources_say(
 def test_every_gpu_has_a_row(lines: list[str]) -> None:
     found = {row[0]: row[1:] for row in rows(lines, "gpu tp")}
     assert set(found) == set(gpu_names())
-    assert found["l40s"] == [DERIVED, DERIVED, DERIVED, DERIVED, DERIVED, ASSUMED, DERIVED]
+    assert found["l40s"] == [DERIVED, DERIVED, DERIVED, DERIVED, DERIVED, DERIVED, DERIVED]
     assert found["h100"][:5] == [MEASURED, MEASURED, MEASURED, DERIVED, MEASURED]
     assert found["rtx4090"][:3] == [ASSUMED, ASSUMED, ASSUMED] and found["cpu_core"][0] == NOTHING
 
@@ -131,7 +131,7 @@ def test_a_folder_of_whole_steps_is_measured(tmp_path: Path, capsys: pytest.Capt
     sums = folder(tmp_path / "sums", includes_overhead=False)
     text = printed(capsys, "model=llama3_8b", "gpu=a100_80g", "tp=1", f"profile={sums}")
     assert "products derived, attention derived" in section(text, "known how")
-    assert "overhead assumed" in section(text, "known how")
+    assert "overhead derived: fitted to 20 stages" in section(text, "known how")
 
 
 def test_what_is_known_of_an_engine() -> None:

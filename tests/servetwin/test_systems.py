@@ -66,7 +66,7 @@ class Ran:
 
 @cache
 def run(system: str, *words: str) -> Ran:
-    config = load_config([f"system={system}", *words, "out=unused"], "simulate")
+    config = load_config([f"system={system}", "engine.front_end=none", *words, "out=unused"], "simulate")
     seen, prepared = Seen(), prepare(config)
     return Ran(prepared, seen.lists, execute(prepared, seen))
 

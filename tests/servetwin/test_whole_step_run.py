@@ -60,7 +60,8 @@ def test_a_lone_request_takes_the_measured_times(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("arrival_s,prompt_tokens,output_tokens\n0,512,100\n")
     words = ("trace=file", f"trace.path={tmp_path / 't.csv'}", f"engine.profile={folder(tmp_path / 'steps')}")
     kept = tuple(word for word in SMALL if not word.startswith("trace"))
-    assert cli.run(["simulate", *kept, f"out={tmp_path / 'run'}", *words, "engine.asynchronous=false"]) == 0
+    bare = ("engine.asynchronous=false", "engine.front_end=none")
+    assert cli.run(["simulate", *kept, f"out={tmp_path / 'run'}", *words, *bare]) == 0
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     decode_s = sum(law_s(0, 0, 0, 1, 512 + at) for at in range(1, 100))
     assert summary["ttft_ms"]["mean"] == pytest.approx(1e3 * law_s(512, 1, 0, 0, 0), rel=1e-6)
@@ -148,7 +149,7 @@ def test_an_overhead_of_a_file_is_in_the_saved_configuration(tmp_path: Path) -> 
 
 
 def test_runs_without_a_fitted_overhead_save_no_error_of_it(tmp_path: Path) -> None:
-    run(tmp_path / "run")
+    run(tmp_path / "run", "engine=vllm_v0")
     assert "error_s" not in (tmp_path / "run" / "config.yaml").read_text()
     assert load_resolved(tmp_path / "run" / "config.yaml").engine.overhead.error_s is None
 

@@ -14,7 +14,6 @@ import yaml
 from hwmodels.catalogue import gpu_named, llm_named, load_gpu, unknown_llm
 from hwmodels.catalogue.names import is_hub_name
 from hwmodels.catalogue.stacks import is_stack
-from hwmodels.step_times.engine_terms import engine_terms
 from servetwin.config.compose import run_again
 from servetwin.config.compose.checks import check
 from servetwin.config.compose.clusters import (
@@ -28,9 +27,9 @@ from servetwin.config.compose.clusters import (
 from servetwin.config.compose.measured_links import fill_measured_links
 from servetwin.config.compose.option_tree import Tree, option_tree
 from servetwin.config.compose.overhead_file import KEY as OVERHEAD_KEY
-from servetwin.config.compose.overhead_file import overhead_file
 from servetwin.config.compose.resolved import built
 from servetwin.config.compose.unread_keys import refuse_unread
+from servetwin.config.compose.version_terms import fill_version_terms, take_whole_sections, tell_own_numbers
 from servetwin.config.config import Kind, RunConfig
 from servetwin.config.key import declared_keys
 from servetwin.config.meanings import meant_words
@@ -153,17 +152,6 @@ def fill_batch_defaults(tree: dict[str, Any], usage: Override | None = None) -> 
     return "max_num_seqs" in unset
 
 
-def fill_version_terms(tree: dict[str, Any], version: str | None = None) -> None:
-    """Set overhead and front end of a preset that leaves them to the engine's version, as its source says.
-
-    ``version``: the user's word.
-    """
-    engine = tree["engine"]
-    if engine["overhead"]["source"] == MISSING:
-        for section, values in engine_terms(engine["software"], version or engine["version"]).items():
-            engine[section] |= values
-
-
 def clip_default_seqs(engine: dict[str, Any]) -> None:
     """Limit a default ``max_num_seqs`` to the tokens of a step, as vLLM does.
 
@@ -278,7 +266,7 @@ def defaults(kind: Kind) -> dict[str, tuple[Any, Wanted]]:
     """Map every key that a user may set to its default (None if there is none) and its type."""
     tree, groups = option_tree(kind, []), option_groups()
     fill_batch_defaults(tree)
-    fill_version_terms(tree)
+    fill_version_terms(tree["engine"])
     values, known = followed(tree), {}
     for key, path in _paths(tree, kind).items():
         owner, leaf = _place(values, path)
@@ -334,13 +322,11 @@ def _apply(
     The engine is set first: it determines the parameters of the system's batcher and dispatcher.
     """
     literals = {word.key: word.text for word in words if word.key in LITERAL_KEYS}
-    overhead = literals.pop(OVERHEAD_KEY, None)
-    if overhead is not None:
-        tree["engine"]["overhead"] |= overhead_file(overhead)
     words = [word for word in words if word.key not in LITERAL_KEYS]
     by_key = {word.key: word for word in words}
-    version = by_key.get("engine.version")
-    fill_version_terms(tree, None if version is None else version.text)
+    version, overhead = by_key.get("engine.version"), literals.get(OVERHEAD_KEY)
+    fill_version_terms(tree["engine"], None if version is None else version.text)
+    take_whole_sections(tree["engine"], literals)
     seqs_by_rule = fill_batch_defaults(tree, by_key.get(_USAGE)) and "engine.max_num_seqs" not in by_key
     for word in words:
         if not word.key.startswith("system."):
@@ -349,11 +335,7 @@ def _apply(
     own_slo = any(word.key in ("slo.ttft_ms", "slo.tpot_ms") for word in words)
     if own_slo and slo["name"] != "custom":  # custom already in the configuration of an earlier run
         slo |= {"source": f"command line, instead of {slo['name']}", "name": "custom"}
-    instead = f"engine={engine['name']}"
-    _tell_own_numbers(
-        engine["overhead"], "engine.overhead.", words, f"{OVERHEAD_KEY}={overhead}" if overhead else instead
-    )
-    _tell_own_numbers(engine["front_end"], "engine.front_end.", words, instead)
+    tell_own_numbers(engine, words, overhead)
     if seqs_by_rule:
         clip_default_seqs(engine)
     fill_pipeline_defaults(tree, by_key)
@@ -380,17 +362,6 @@ def _set(tree: Tree, word: Override, kind: Kind, groups: dict[str, list[str]]) -
         source = owner[leaf].strip("${} ")
         raise UserError(f"{word} cannot be set apart from {source}, which it follows: write {source}=VALUE")
     owner[leaf] = parse_value(word, _wanted(tree, paths[key], groups))
-
-
-def _tell_own_numbers(section: Tree, prefix: str, words: Sequence[Override], instead: str) -> None:
-    """Say that the user wrote numbers of a section; the fitted error is that of the numbers before."""
-    given = {word.key.removeprefix(prefix) for word in words if word.key.startswith(prefix)}
-    if not given - {"api_server_count"}:
-        return
-    section["source"] = f"command line, instead of {instead}"
-    for name in ("error_s", "per_sequence_error_s"):
-        if name in section and name not in given:
-            section[name] = None
 
 
 def _refuse_parameter(tree: Tree, word: Override, key: str, keys: Iterable[str]) -> None:

@@ -1,0 +1,59 @@
+"""Overhead and front end of an engine: by its version, by a file, or as the user writes single numbers."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, Final
+
+from hwmodels.step_times.engine_terms import engine_terms
+from servetwin.config.compose.overhead_file import KEY as OVERHEAD_KEY
+from servetwin.config.compose.overhead_file import overhead_file
+from servetwin.config.engine_config import WITHOUT_FRONT_END
+from servetwin.config.overrides import Override, echo
+from serving.vocabulary.errors import UserError
+
+FRONT_END_KEY: Final = "engine.front_end"
+UNSET: Final = "???"
+_ERRORS: Final = ("error_s", "per_sequence_error_s")
+
+
+def fill_version_terms(engine: dict[str, Any], version: str | None = None) -> None:
+    """Set overhead and front end of a preset that leaves them to the version, as its overhead's source says.
+
+    ``version``: the user's word.
+    """
+    if engine["overhead"]["source"] == UNSET:
+        for section, values in engine_terms(engine["software"], version or engine["version"]).items():
+            engine[section] |= values
+
+
+def take_whole_sections(engine: dict[str, Any], literals: dict[str, str]) -> None:
+    """Take ``engine.overhead=FILE`` and ``engine.front_end=none`` out of ``literals`` into the engine."""
+    if (path := literals.pop(OVERHEAD_KEY, None)) is not None:
+        engine["overhead"] |= overhead_file(path)
+    if (text := literals.pop(FRONT_END_KEY, None)) is None:
+        return
+    if text != "none":
+        raise UserError(
+            f"{FRONT_END_KEY}={echo(text)} is unknown: write {FRONT_END_KEY}=none, or its numbers, such as "
+            f"{FRONT_END_KEY}.way_out_s=0.002"
+        )
+    engine["front_end"] |= dataclasses.asdict(WITHOUT_FRONT_END)
+
+
+def tell_own_numbers(engine: dict[str, Any], words: Sequence[Override], overhead_path: str | None) -> None:
+    """Name the command line as the source of numbers that the user wrote.
+
+    A fitted error is that of the numbers before; a file's own error stays beside single numbers.
+    """
+    preset = f"engine={engine['name']}"
+    for section, file in (("overhead", overhead_path), ("front_end", None)):
+        prefix = f"engine.{section}."
+        given = {word.key.removeprefix(prefix) for word in words if word.key.startswith(prefix)}
+        if not given - {"api_server_count"}:
+            continue
+        instead = preset if file is None else f"{OVERHEAD_KEY}={file}"
+        engine[section]["source"] = f"command line, instead of {instead}"
+        if file is None:
+            engine[section] |= {name: None for name in _ERRORS if name in engine[section]} | {
+                name: engine[section][name] for name in given
+            }
