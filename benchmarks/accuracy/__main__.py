@@ -1,7 +1,7 @@
 """Simulate every measured run that may be used and write docs/ACCURACY.md: errors, ranges, worst runs.
 
-python -m benchmarks.accuracy [FOLDER]   (out/accuracy if left out; needs SERVETWIN_REAL_RUNS and
-                                          SERVETWIN_PROFILES; some minutes, and goes on where it stopped)
+python -m benchmarks.accuracy [out=FOLDER]   (out/accuracy if left out; needs SERVETWIN_REAL_RUNS and
+                                              SERVETWIN_PROFILES; minutes, and goes on where it stopped)
 
 The exit status is 1 if the page is red.
 """
@@ -31,9 +31,16 @@ def evaluation_in(place: Path, words: tuple[str, ...] = ()) -> Evaluation:
     return Evaluation(folder(), Path(profiles) / "aiconfigurator" / "h100_sxm", place, words)
 
 
+def _folder(words: list[str]) -> Path:
+    given = [word for word in words if word.startswith("out=") and word != "out="]
+    if len(given) != len(words) or len(words) > 1:
+        raise UserError(f"it takes out=FOLDER and was given {words[0]!r}: write out={FOLDER}, or nothing")
+    return Path(given[0].removeprefix("out=")) if given else FOLDER
+
+
 def main(words: list[str]) -> int:
     """Write the page; 1 if it is red."""
-    evaluation = evaluation_in(Path(words[0]) if words else FOLDER)
+    evaluation = evaluation_in(_folder(words))
     runs = measured_runs(evaluation.root)
     samples = samples_of(runs, evaluation)
     terms = {model: fitted(samples, model) for model in ["", *dict.fromkeys(run.model for run in runs)]}

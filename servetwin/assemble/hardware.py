@@ -43,7 +43,7 @@ OVERHEAD_INSIDE = "none: the measured times are of whole steps"
 _CPU = "cpu_core"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileUse:
     """The profile that a run's step times come from; ``forced``: why it would have been refused.
     ``other_version``: for nothing but the engine's version.

@@ -88,7 +88,7 @@ def remove(name: str) -> Callable[[Path], None]:
         (change_meta('"servetwin-steps"', "other"), "format is 'other'; write servetwin-steps"),
         (change_meta('"steps"', "half"), "holds is 'half'; write steps or operations"),
         (change_meta("schema: 1", "schema: 1\nchunks: 2"), "chunks is 2; write together or apart"),
-        (change_meta('"a100_80g"', "a100"), "a100"),
+        (change_meta('"a100_80g"', "b900"), "b900"),
         (change_meta('"made up"', '""'), "source is ''; write a text that is not empty"),
         (add_row("0,0,0,0,0,1,5000"), "has neither prompts nor decodes"),
         (add_row("8,0,0,0,0,1,5000"), "write prefill_sequences from 1 up to as many"),
