@@ -40,7 +40,8 @@ def _folder(words: list[str]) -> Path:
 
 def main(words: list[str]) -> int:
     """Write the page; 1 if it is red."""
-    evaluation = evaluation_in(_folder(words))
+    place = _folder(words)
+    evaluation = evaluation_in(place)
     runs = measured_runs(evaluation.root)
     samples = samples_of(runs, evaluation)
     terms = {model: fitted(samples, model) for model in ["", *dict.fromkeys(run.model for run in runs)]}
@@ -58,4 +59,4 @@ def main(words: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    command("accuracy", __doc__, main)
+    command("benchmarks.accuracy", __doc__, main)
