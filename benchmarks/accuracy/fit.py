@@ -38,7 +38,11 @@ class Terms:
         """The same as words of a run."""
         front_end = engine_terms("vllm", "0.15")["front_end"]
         way_out_s = self.base_s - front_end["way_in_s"] - front_end["request_s"]
+        overhead = engine_terms("vllm", "0.15")["overhead"]
+        errors = [f"engine.overhead.{name}={overhead[name]}" for name in ("error_s", "per_sequence_error_s")]
         return (
+            *errors,
+            f"engine.front_end.error_s={front_end['error_s']}",
             f"engine.overhead.step_s={self.step_s:.4g}",
             f"engine.front_end.way_out_s={way_out_s:.4g}",
             f"engine.front_end.running_s={self.running_s:.4g}",
