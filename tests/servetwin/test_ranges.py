@@ -242,3 +242,21 @@ def test_an_answer_that_is_another_at_an_end_flips() -> None:
     assert Answers(8, 8, 12).told("GPUs needed") == (
         "GPUs needed: 8, but 12 with all step times at their high end: the answer flips inside the range"
     )
+
+
+def test_near_saturation_the_rate_from_which_requests_wait_is_told() -> None:
+    """One A100 serves a request per second at both ends, and not eight at the high end."""
+    load = ("trace=poisson", "trace.lengths=1000x300", "trace.requests=600", "cluster=a100_x1")
+    found = {}
+    for rate in (1, 8):
+        prepared = prepare(config(*load, f"trace.rate_per_s={rate}", "engine.max_num_seqs=64"))
+        _, section_of_range = section(prepared)
+        found[rate] = section_of_range
+    assert "near saturation" not in found[1]["range_in_short"]
+    low, high = found[8]["range"]["throughput.req_per_s"]
+    assert low < 8
+    words = found[8]["range_in_short"]
+    assert words.endswith(
+        f"near saturation: the error of the steps decides how long requests wait; from {low:.3g} requests/s on "
+        f"they wait at the high end, and {high:.3g} were served at the low end"
+    )
