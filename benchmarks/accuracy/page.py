@@ -32,6 +32,7 @@ NAMES: Final = {
     "throughput.output_tokens_per_s": "output tokens/s",
     "energy.gpu_mean_w": "power per GPU",
 }
+UNITS: Final = {"throughput.output_tokens_per_s": "", "energy.gpu_mean_w": " W"}
 WORST: Final = 10
 # Why the worst errors are what they are, as far as it was found; by the start of a run's or metric's name.
 CAUSES: Final = {
@@ -49,7 +50,8 @@ def head_line(errors: Sequence[Error]) -> str:
     return (
         f"On {rows['tpot_ms.mean'].count} measured stages of vLLM on H100 below saturation, mean TTFT is "
         f"{ttft} off, TPOT {tpot} and end to end {e2e}, with every fitted constant taken from other models; "
-        f"{covered_share(errors):.0%} of means and P90s lie in the printed range"
+        f"{covered_share(errors):.0%} of means and P90s lie in the printed range, but only "
+        f"{rows['ttft_ms.p99'].covered:.0%} of the P99s of TTFT"
     )
 
 
@@ -69,7 +71,9 @@ def page(
         "## What was compared",
         _coverage(as_shipped),
         "TTFT is the client's. Step times are AIConfigurator's tables for the H100 (vLLM 0.19.0), composed\n"
-        "for each model: no table was measured with a run's model or version.",
+        "for each model: no table was measured with a run's model or version. A run without\n"
+        "`engine.profile` uses lines fitted to such tables; their own error is in\n"
+        "[STEP_TIMES](STEP_TIMES.md#how-far-off-they-are).",
         "## Errors",
         "Mean of the sizes of the errors, bias (above 0: the simulation is too slow), P90 of the sizes,\n"
         "share of measured values in the range, and the median of the range's high over low.",
@@ -91,9 +95,9 @@ def _how(found: Sequence[str]) -> str:
         "`python -m benchmarks.accuracy` writes this page (some minutes; it needs `SERVETWIN_REAL_RUNS` and\n"
         "`SERVETWIN_PROFILES`, and goes on where it was interrupted). "
         f"The page is **{verdict}**.\n"
-        f"It turns red if the first table's mean error exceeds a limit ({limits}), or if fewer than "
-        f"{LEAST_COVERED:.0%}\n"
-        "of means and P90s lie in their ranges, or if KV memory is more than 3 % off on average.\n"
+        f"It turns red if the mean error in the first table of errors exceeds a limit ({limits}),\n"
+        f"or if fewer than {LEAST_COVERED:.0%} of means and P90s lie in their ranges, or if KV memory is\n"
+        "more than 3 % off on average.\n"
         "`tests/benchmarks/test_accuracy.py` makes steps 10 % slower, takes the front end away, and takes a\n"
         "fifth of the KV memory away: each turns it red."
     )
@@ -134,9 +138,15 @@ def _table(runs: Sequence[SimulatedRun]) -> str:
 def _worst(errors: Sequence[Error]) -> str:
     lines = ["| run | | measured | simulated | error | cause |", "|---|---|---|---|---|---|"]
     for one in sorted(errors, key=lambda error: -abs(error.percent))[:WORST]:
-        cells = one.run.run.title, NAMES[one.metric], f"{one.measured:,.4g}", f"{one.simulated:,.4g}"
+        cells = one.run.run.title, NAMES[one.metric], _shown(one, one.measured), _shown(one, one.simulated)
         lines.append(f"| {' | '.join(cells)} | {one.percent:+.0f} % | {_cause(one)} |")
     return "\n".join(lines)
+
+
+def _shown(error: Error, value: float) -> str:
+    if error.metric in UNITS:
+        return f"{value:,.0f}{UNITS[error.metric]}"
+    return f"{value / 1e3:,.1f} s" if value >= 1e4 else f"{value:,.3g} ms"
 
 
 def _cause(error: Error) -> str:
@@ -148,7 +158,8 @@ def _cause(error: Error) -> str:
 def _fitted(terms: Mapping[str, Terms]) -> str:
     lines = [
         "The constants of `hwmodels/catalogue/engine_terms.yaml`, fitted to these runs: with all models,\n"
-        "and without each of them, as the first table uses them.",
+        "and without each of them, as the first table of errors uses them. Of Qwen3-8B's runs, those with\n"
+        "up to 16 clients count, for the step alone; what vLLM 0.30 adds per sequence was fitted to all 16.",
         "",
         "| without | per step | way in and out | per request that decodes beside it |",
         "|---|---|---|---|",

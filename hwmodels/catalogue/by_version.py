@@ -1,7 +1,10 @@
 """Entries of the catalogue that hold from a version of an engine on."""
 
+import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
+
+_LEADING: Final = re.compile(r"v?([0-9]+(?:\.[0-9]+)*)", re.ASCII)
 
 
 def entries_up_to(entries: Sequence[Mapping[str, Any]], version: str | None) -> list[Mapping[str, Any]]:
@@ -11,5 +14,6 @@ def entries_up_to(entries: Sequence[Mapping[str, Any]], version: str | None) -> 
 
 
 def _numbers(version: str | None) -> tuple[int, ...] | None:
-    parts = (version or "").split(".")
-    return tuple(int(part) for part in parts) if all(part.isdecimal() for part in parts) else None
+    """0.19.0 of v0.19.0, and 0.15.1 of 0.15.1rc1; None: no number."""
+    found = _LEADING.match(version or "")
+    return tuple(int(part) for part in found[1].split(".")) if found else None

@@ -35,8 +35,8 @@ def errors_in_runs(operations: StepModel, engine: str, version: str) -> StepErro
 
     Steps with decodes are as far off as the tables' own decode steps on held-out lines, but no less than
     the runs show (``steps`` of the entry): that prompts beside them are added, and products composed, was
-    right there. None for other rungs than tables of operations and lines fitted to them, for labelled
-    all-reduces, and for mixtures of experts.
+    right there. Mixed steps that were measured keep their own error. None for other rungs than tables of
+    operations and lines fitted to them, for labelled all-reduces, and for mixtures of experts.
     """
     if not isinstance(operations, (OpTableStepModel, LinearStepModel, TiledStepModel)) or operations.labels:
         return None
@@ -48,7 +48,9 @@ def errors_in_runs(operations: StepModel, engine: str, version: str) -> StepErro
         "measured runs",
         f"{own.decode.source}, at least {100 * steps['least']:g} % as in {steps['source']}",
     )
-    return StepErrors(own.prefill, with_decodes, with_decodes)
+    return StepErrors(
+        own.prefill, with_decodes, own.mixed if operations.interplay is not None else with_decodes
+    )
 
 
 def _entry(engine: str, version: str) -> Mapping[str, Any]:

@@ -78,6 +78,16 @@ def step_model(
     return _of_shared(declared, shared_tokens)
 
 
+def of_stages(model: StepModel, resident_tokens: int) -> StepModel:
+    """A roofline whose model is cut into stages: each has memory of its own, so the smallest bounds contexts.
+
+    ``resident_tokens``: different tokens of which every stage can hold its part.
+    """
+    if not isinstance(model, RooflineStepModel) or resident_tokens <= model.limits.max_context_tokens:
+        return model
+    return replace(model, limits=replace(model.limits, max_context_tokens=resident_tokens, shared=True))
+
+
 def _of_shared(model: StepModel, shared_tokens: int | None) -> StepModel:
     """The same lines for sequences that hold the same tokens, if it answers for all different ones together.
 

@@ -26,7 +26,7 @@ from hwmodels.step_times.expert_error import group_ends_s, other_skew
 from hwmodels.step_times.expert_rows import ExpertRows, GroupTimes
 from hwmodels.step_times.rows import StepRows
 from hwmodels.step_times.scaled_rows import ScaledRows
-from hwmodels.step_times.select import includes_overhead, shared_experts, step_model
+from hwmodels.step_times.select import includes_overhead, of_stages, shared_experts, step_model
 from hwmodels.step_times.stack_step import StackStep
 from hwmodels.step_times.step_error import StepErrors
 from hwmodels.step_times.step_time import StepModel
@@ -134,6 +134,8 @@ def _of_shape(config: RunConfig, shape_name: str, tp: int) -> Hardware:
         expert_skew=engine.expert_skew,
         shared_tokens=kv.ends[1] * engine.block_tokens if engine.prefix_caching else None,
     )
+    if cut_of(config, llm) is not None:
+        operations = of_stages(operations, kv.ends[1] * engine.block_tokens)
     overhead = overhead_of(engine, operations, llm.layers)
     step = EngineStepModel(operations, overhead)
     _check_limits(engine, gpu, step)

@@ -137,6 +137,8 @@ def _refuse_grammar(override: Override) -> None:
     """Refuse Hydra's sweeps and interpolations, which other commands may accept but a single run does not."""
     text = override.text
     inner = cast[1] if (cast := _CAST.fullmatch(text)) else text
+    if "@" in text and "," in text and text[0] != "[":
+        raise UserError(f'{override} has several stages: write them in brackets, "{override.key}=[{text}]"')
     if _SWEEP.fullmatch(inner) or _has_several(text):
         first = text.partition(",")[0]
         one = "VALUE" if _SWEEP.fullmatch(inner) or not first else echo(first)

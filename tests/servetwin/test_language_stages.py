@@ -21,7 +21,8 @@ def result(folder: Path, *words: str) -> dict[str, Any]:
 def test_a_request_alone_takes_what_it_takes_where_one_replica_has_all_stages(tmp_path: Path) -> None:
     cluster = "cluster=blitz_a_1x4"
     result(tmp_path / "stages", *ONE, *STAGES, cluster)
-    result(tmp_path / "whole", *ONE, "system=vllm", "model=llama2_13b", "model.pp=4", cluster)
+    bare = ("engine.front_end=none", cluster)  # stages have no front end
+    result(tmp_path / "whole", *ONE, "system=vllm", "model=llama2_13b", "model.pp=4", *bare)
     import pyarrow.parquet as pq
 
     rows = [pq.read_table(tmp_path / one / "requests.parquet").to_pylist()[0] for one in ("stages", "whole")]

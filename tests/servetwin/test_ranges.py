@@ -257,6 +257,6 @@ def test_near_saturation_the_rate_from_which_requests_wait_is_told() -> None:
     assert low < 8
     words = found[8]["range_in_short"]
     assert words.endswith(
-        f"near saturation: the error of the steps decides how long requests wait; from {low:.3g} requests/s on "
-        f"they wait at the high end, and {high:.3g} were served at the low end"
+        f"near saturation: the error of the steps decides how long requests wait; from {low:.3g} requests/s "
+        f"on they wait at the high end, and {high:.3g} were served at the low end"
     )

@@ -1,6 +1,7 @@
 """Overhead and front end of an engine: by its version, by a file, or as the user writes single numbers."""
 
 import dataclasses
+import re
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -13,6 +14,7 @@ from serving.vocabulary.errors import UserError
 
 FRONT_END_KEY: Final = "engine.front_end"
 UNSET: Final = "???"
+_VERSION: Final = re.compile(r"v?[0-9]+(\.[0-9]+)+[a-z0-9.+-]*", re.ASCII)
 _ERRORS: Final = ("error_s", "per_sequence_error_s")
 
 
@@ -21,9 +23,15 @@ def fill_version_terms(engine: dict[str, Any], version: str | None = None) -> No
 
     ``version``: the user's word.
     """
-    if engine["overhead"]["source"] == UNSET:
-        for section, values in engine_terms(engine["software"], version or engine["version"]).items():
-            engine[section] |= values
+    if engine["overhead"]["source"] != UNSET:
+        return
+    if version is not None and not _VERSION.fullmatch(version):
+        raise UserError(
+            f"engine.version={echo(version)} is no version of {engine['software']}: write numbers such as "
+            f"{engine['version']}"
+        )
+    for section, values in engine_terms(engine["software"], version or engine["version"]).items():
+        engine[section] |= values
 
 
 def take_whole_sections(engine: dict[str, Any], literals: dict[str, str]) -> None:
