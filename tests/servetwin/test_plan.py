@@ -33,7 +33,8 @@ def test_the_answer_is_that_of_trying_every_size() -> None:
 
 
 def test_the_ends_enclose_the_answer() -> None:
-    found = plan(plan_words([*TRACE, *ONE, "max_gpus=24"]))
+    """On the datasheet's step times, 40 % off: where the ends are near, chance decides as much as they do."""
+    found = plan(plan_words([*TRACE, *ONE, "max_gpus=24", "engine.step_time=roofline"]))
     assert found.ends.low <= found.ends.mid <= found.ends.high
     assert found.ends.flips
 
