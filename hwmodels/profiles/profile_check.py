@@ -17,6 +17,10 @@ _PRESETS: Final = {"vllm": "vllm_v1"}
 _SAME_WIDTH: Final = {"bf16": "16-bit", "bfloat16": "16-bit", "fp16": "16-bit", "float16": "16-bit"}
 
 
+OTHER_VERSION: Final = "it is stale: measured with"
+"""The beginning of the problem that a profile is of another version of the run's engine."""
+
+
 def profile_problems(
     stamp: Stamp, *, gpu: str, llm: str, tp: int, engine: str, engine_version: str | None, precision: str
 ) -> tuple[str, ...]:
@@ -36,8 +40,7 @@ def profile_problems(
         problems.append(f"it was measured with {stamp.engine}, and the run imitates {engine}")
     elif engine_version is not None and _without_v(stamp.engine_version) != _without_v(engine_version):
         problems.append(
-            f"it is stale: measured with {engine} {stamp.engine_version}, and the run imitates "
-            f"{engine} {engine_version}"
+            f"{OTHER_VERSION} {engine} {stamp.engine_version}, and the run imitates {engine} {engine_version}"
         )
     if _format_class(stamp.precision) != _format_class(precision):
         problems.append(f"it is stale: measured in {stamp.precision}, and the run computes in {precision}")

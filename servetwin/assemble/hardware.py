@@ -16,7 +16,7 @@ from hwmodels.models.parallelism import Parallelism
 from hwmodels.models.stage_cuts import Cut
 from hwmodels.models.vllm_memory import EngineLimits, profiled_by
 from hwmodels.profiles.profile import Profile
-from hwmodels.profiles.profile_check import Loaded, require_profile
+from hwmodels.profiles.profile_check import OTHER_VERSION, Loaded, require_profile
 from hwmodels.profiles.profile_file import load_profile
 from hwmodels.profiles.step_profile import StepProfile
 from hwmodels.step_times.all_reduce_catalogue import Imitated
@@ -272,7 +272,7 @@ def _fitting(
         path=path,
         digest=loaded.digest,
         forced=loaded.problems,
-        other_version=len(loaded.problems) == 1 and stamp.engine_version != engine.version,
+        other_version=all(problem.startswith(OTHER_VERSION) for problem in loaded.problems),
         files=stamp.files,
         noise=stamp.noise,
     )

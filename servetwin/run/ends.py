@@ -44,7 +44,7 @@ def range_section(prepared: Prepared, summary: Mapping[str, Any], loop: Loop) ->
         "range_is": NOT_AN_INTERVAL,
     }
     runs = [summary]
-    if not all(band.empty for band in bands):
+    if prepared.front_end.exists or not all(band.empty for band in bands):
         for place, end in enumerate(ENDS, start=1):
             try:
                 quiet = replace(prepared, config=replace(prepared.config, series=NO_SERIES))

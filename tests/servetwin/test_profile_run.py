@@ -144,3 +144,12 @@ def test_every_rung_can_stand_on_a_profile(tmp_path: Path, step_time: str, kind:
     path = profile(tmp_path / "p.json")
     summary = simulated(tmp_path / "run", f"engine.profile={path}", f"engine.step_time={step_time}")
     assert summary["step_time"]["kind"] == kind and summary["requests"]["finished"] == 40
+
+
+def test_a_forced_profile_of_another_version_is_as_far_off_as_runs_show(tmp_path: Path) -> None:
+    """One of another GPU is within a factor of 2."""
+    forced = (f"engine.profile={profile(tmp_path / 'p.json')}", "engine.profile_force=true", "uncertainty=on")
+    newer = simulated(tmp_path / "newer", *forced, "engine.version=0.30.0")
+    assert "measured runs" in newer["range_in_short"]
+    other = simulated(tmp_path / "other", *forced, "cluster=h100_x4", "engine.version=0.30.0")
+    assert "step times x0.50 to x2.00" in other["range_in_short"]

@@ -102,7 +102,7 @@ def test_memory_alone_makes_a_range_where_it_bounds_the_run() -> None:
 
 
 def test_without_error_the_three_are_one_and_no_end_is_run() -> None:
-    prepared = with_errors(prepare(config(*WORDS, *NO_OVERHEAD)), None)
+    prepared = with_errors(prepare(config(*WORDS, *NO_OVERHEAD, "engine.front_end=none")), None)
 
     def never(end: Prepared, place: int) -> Mapping[str, Any]:
         raise AssertionError("nothing to run")
