@@ -14,7 +14,7 @@ _NAMES: Final[Mapping[str, str]] = {
     "out=VALUE": "output outdir output_dir out_dir output_folder output_path result_dir results_dir "
     "result_folder results save_dir",
     "seed=VALUE": "rng_seed seeds random_state",
-    _CLUSTER: "num_gpus n_gpus ngpus gpu_count gpus num_nodes nodes hosts num_hosts n_hosts gpu_type "
+    _CLUSTER: "gpu num_gpus n_gpus ngpus gpu_count gpus num_nodes nodes hosts num_hosts n_hosts gpu_type "
     "gpu_name gpu_model gpus_per_node num_devices hardware accelerator machines servers",
     "cluster=GPU_xN (its GPUs over model.tp x model.pp are the replicas)": "replicas num_replicas n_replicas "
     "num_instances instances num_engines",
@@ -33,6 +33,10 @@ _NAMES: Final[Mapping[str, str]] = {
     "engine.max_new_tokens=VALUE": "max_tokens max_output_tokens max_completion_tokens",
     "engine.prefix_caching=VALUE": "prefix_cache enable_prefix_cache radix_cache apc",
     "engine.block_tokens=VALUE": "blocksize kv_block_size tokens_per_block",
+    "engine.kv_tokens=VALUE (blocks x engine.block_tokens)": "num_gpu_blocks kv_blocks num_kv_blocks "
+    "gpu_blocks",
+    "engine.version=VALUE": "vllm_version engine_version",
+    "engine.front_end.api_server_count=VALUE": "api_servers num_api_servers api_workers",
     "engine.swap_space_gib=VALUE": "swap_space swap_size cpu_swap_space",
     "engine.overhead.cuda_graphs=VALUE": "cuda_graph cudagraph use_cuda_graph",
     "system/batcher=chunked_prefill": "chunked_prefill",
@@ -73,6 +77,10 @@ _IN_GROUP: Final[Mapping[str, str]] = {
     "faults.start_s": "faults.at_s=VALUE",
     "trace.file": "trace=file trace.path=VALUE",
     "trace.cv": "trace.gap_cv=VALUE",
+    "trace.speed": "trace.rate_scale=VALUE",
+    "trace.speedup": "trace.rate_scale=VALUE",
+    "slo.ttft_p99_ms": "slo.ttft_ms=VALUE for each request (servetwin plan has slo.ttft_p99_ms)",
+    "slo.p99_ttft_ms": "slo.ttft_ms=VALUE for each request (servetwin plan has slo.ttft_p99_ms)",
     "model.path": "model=VALUE",
     "model.id": "model=VALUE",
     "cluster.type": _CLUSTER,

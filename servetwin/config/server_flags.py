@@ -134,6 +134,10 @@ def of_servers(servers: Iterable[str]) -> str:
     return " and ".join(f"{SERVERS[server]} {versions[server]}" for server in servers)
 
 
+# Also beginnings of servers' flags, but who types them means the kind of GPU.
+_WORDS_OF_OURS: Final = ("--gpu",)
+
+
 def spelled(word: str) -> str:
     """Return a flag in the spelling of the list: dashes for underscores, without the part behind a dot."""
     if word.startswith("-O") and word[2:].isdigit():
@@ -148,7 +152,7 @@ def flags_spelled(word: str, abbreviated: bool = False) -> tuple[Flag, ...]:
         return found
     if name.startswith("--no-") and (found := _by_spelling().get("--" + name[5:], ())):
         return tuple(flag for flag in found if flag.values == "none")
-    if not abbreviated or "." in word or len(name) < 4:
+    if not abbreviated or "." in word or len(name) < 4 or name in _WORDS_OF_OURS:
         return ()
     begun = [
         flag

@@ -46,6 +46,13 @@ FOREIGN = {
     "kv_cache_dtype=fp8": "--kv-cache-dtype of vllm serve 0.19.0 is not modelled",
     "vllm.enforce_eager=true": "engine.overhead.cuda_graphs=false",
     "engine.enable_prefix_caching=false": "engine.prefix_caching=false",
+    "gpu=h100": "cluster=GPU_xN",
+    "engine.kv_blocks=9": "engine.kv_tokens=VALUE (blocks x engine.block_tokens)",
+    "engine.num_gpu_blocks=9": "engine.kv_tokens=VALUE (blocks x engine.block_tokens)",
+    "vllm_version=0.30": "engine.version=VALUE",
+    "engine.api_servers=4": "engine.front_end.api_server_count=VALUE",
+    "trace.speed=2": "trace.rate_scale=VALUE",
+    "slo.ttft_p99_ms=200": "servetwin plan has slo.ttft_p99_ms",
     "model.speculative_algorithm=EAGLE": "--speculative-algorithm of SGLang's server 0.5.10 is not modelled",
 }
 MISTYPED = {
