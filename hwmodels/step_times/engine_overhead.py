@@ -12,6 +12,7 @@ from hwmodels.step_times.step_time import Interplay, StepLimits, StepModel
 MAX_GRAPH_BATCH: Final = 512
 # A declared overhead may be as far off as other declarations turned out to be (step_error.ROUGH_SHARE).
 DECLARED_FACTOR: Final = 1.0 + ROUGH_SHARE
+DECLARED_BAND: Final = f"x{1.0 / DECLARED_FACTOR:g} to x{DECLARED_FACTOR:g} of what is declared, assumed"
 # An unknown engine adds between nothing and what vLLM (2024) added to a step, including Python: the line
 # through CPU overheads in microsoft/vidur (MIT) at zero sequences, engine=vllm_v0.
 UNKNOWN_STEP_S: Final = 9.0e-4
@@ -74,7 +75,7 @@ class EngineOverhead:
         if not (self.step_s or self.per_sequence_s or self.per_output_token_s):
             return self, replace(self, step_s=UNKNOWN_STEP_S), UNKNOWN_SOURCE
         low, high = (self._times(1.0 / DECLARED_FACTOR), self._times(DECLARED_FACTOR))
-        return low, high, f"x{1.0 / DECLARED_FACTOR:g} to x{DECLARED_FACTOR:g} of what is declared, assumed"
+        return low, high, DECLARED_BAND
 
     def _moved(self, step_s: float, per_sequence_s: float) -> "EngineOverhead":
         return replace(

@@ -4,9 +4,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from hwmodels.errors import HardwareError
-from hwmodels.step_times.step_error import ROUGH_SHARE
+from hwmodels.step_times.engine_overhead import DECLARED_BAND, DECLARED_FACTOR
 
-DECLARED_FACTOR: Final = 1.0 + ROUGH_SHARE
 _TIMES: Final = ("way_in_s", "request_s", "prompt_token_s", "way_out_s", "running_s")
 
 
@@ -53,11 +52,7 @@ class FrontEnd:
             return self, self, "none"
         if self.error_s is None:
             low, high = self._times(1.0 / DECLARED_FACTOR), self._times(DECLARED_FACTOR)
-            return (
-                low,
-                high,
-                f"x{1.0 / DECLARED_FACTOR:g} to x{DECLARED_FACTOR:g} of what is declared, assumed",
-            )
+            return low, high, DECLARED_BAND
         low = replace(self, way_out_s=max(0.0, self.way_out_s - self.error_s))
         high = replace(self, way_out_s=self.way_out_s + self.error_s)
         return low, high, f"fitted, {1e3 * self.error_s:.2g} ms a request either way"

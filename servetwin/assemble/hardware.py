@@ -122,7 +122,8 @@ def _of_shape(config: RunConfig, shape_name: str, tp: int) -> Hardware:
     shared = parallelism_of(engine, tp)
     if engine.expert_skew and llm.experts is None:
         raise HardwareError(f"{llm.name} has no experts to choose from: leave engine.expert_skew out")
-    kv = kv_memory(engine, gpu, llm, tp, cut_of(config, llm))
+    cut = cut_of(config, llm)
+    kv = kv_memory(engine, gpu, llm, tp, cut)
     operations = step_model(
         engine.step_time,
         gpu,
@@ -134,7 +135,7 @@ def _of_shape(config: RunConfig, shape_name: str, tp: int) -> Hardware:
         expert_skew=engine.expert_skew,
         shared_tokens=kv.ends[1] * engine.block_tokens if engine.prefix_caching else None,
     )
-    if cut_of(config, llm) is not None:
+    if cut is not None:
         operations = of_stages(operations, kv.ends[1] * engine.block_tokens)
     overhead = overhead_of(engine, operations, llm.layers)
     step = EngineStepModel(operations, overhead)

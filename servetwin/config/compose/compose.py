@@ -29,7 +29,12 @@ from servetwin.config.compose.option_tree import Tree, option_tree
 from servetwin.config.compose.overhead_file import KEY as OVERHEAD_KEY
 from servetwin.config.compose.resolved import built
 from servetwin.config.compose.unread_keys import refuse_unread
-from servetwin.config.compose.version_terms import fill_version_terms, take_whole_sections, tell_own_numbers
+from servetwin.config.compose.version_terms import (
+    UNSET,
+    fill_version_terms,
+    take_whole_sections,
+    tell_own_numbers,
+)
 from servetwin.config.config import Kind, RunConfig
 from servetwin.config.key import declared_keys
 from servetwin.config.meanings import meant_words
@@ -65,7 +70,7 @@ from serving.vocabulary.errors import UserError
 
 # Values of a configuration that are missing (``???``) or another key's (``${engine.max_num_seqs}``).
 
-MISSING: Final = "???"
+MISSING: Final = UNSET
 _REFERENCE: Final = re.compile(r"\$\{([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)\}")
 _DEEPEST: Final = 8  # a longer chain of references is circular
 

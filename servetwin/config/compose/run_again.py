@@ -18,6 +18,7 @@ from hwmodels.step_times.engine_terms import engine_terms
 from servetwin.config import readers
 from servetwin.config.compose.measured_links import KINDS
 from servetwin.config.compose.resolved import read_resolved
+from servetwin.config.compose.version_terms import UNSET
 from servetwin.config.config import MEASURED, Kind, PolicyConfig, RunConfig
 from servetwin.config.folder_kind import another_kind
 from servetwin.config.key import key_of
@@ -33,7 +34,6 @@ from traces.synthetic.registry import SYNTHETIC
 
 KEY: Final = "config"
 _GROUPS_WITH_REAL_KEYS: Final = ("model",)
-_UNSET: Final = "???"
 _COMMANDS: Final = {"simulate": "servetwin simulate", "realexec": "realexec run"}
 _PATHS: Final = (("trace", "path"), ("engine", "profile"))
 
@@ -65,7 +65,7 @@ def run_again(
         _check_trace(saved.trace, path)
     if "engine" not in new and _names_an_engine(new.get("system")):
         new["engine"] = composed["engine"]["name"]
-    data = dataclasses.asdict(saved) | {"out": _UNSET, "overwrite": False}
+    data = dataclasses.asdict(saved) | {"out": UNSET, "overwrite": False}
     paths = _without_paths(data, new)
     _refuse_references(data, path)
     _follow(data, saved, new, words)
@@ -168,7 +168,7 @@ def _follow(
     if "engine" not in new:
         data["engine"] |= _limits_by_rule(saved)
         if _terms_follow_version(saved):
-            data["engine"]["overhead"]["source"] = _UNSET
+            data["engine"]["overhead"]["source"] = UNSET
     batcher = saved.system.batcher
     another = "engine" in new or any(word.key == "engine.batcher" for word in words)
     if another and batcher.name == saved.engine.batcher:
@@ -187,9 +187,9 @@ def _limits_by_rule(saved: RunConfig) -> dict[str, str]:
     preset = option_file("engine", engine.name)
     rule = batch_defaults(load_gpu(saved.cluster.gpu), engine.usage_context)
     return {
-        name: _UNSET
+        name: UNSET
         for name, value in rule.items()
-        if preset[name] == _UNSET and getattr(engine, name) == value
+        if preset[name] == UNSET and getattr(engine, name) == value
     }
 
 
@@ -198,7 +198,7 @@ def _terms_follow_version(saved: RunConfig) -> bool:
     engine = saved.engine
     if engine.name not in option_groups()["engine"]:
         return False
-    if option_file("engine", engine.name)["overhead"]["source"] != _UNSET:
+    if option_file("engine", engine.name)["overhead"]["source"] != UNSET:
         return False
     known = engine_terms(engine.software, engine.version)
     return all(
