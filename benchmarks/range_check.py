@@ -75,7 +75,9 @@ def judged(
 
 def _prepared(case: ShareGptCase, profile: Path, rung: str, words: tuple[str, ...]) -> Prepared:
     own = [
-        word for word in case.words(profile, Path("unused"), Path("unused")) if not word.startswith("trace=")
+        word
+        for word in case.words(profile, Path("unused"), Path("unused"))
+        if not word.startswith(("trace=", "trace."))
     ]
     return prepare(load_config([*own, *words, f"engine.step_time={rung}"], "simulate"))
 

@@ -30,17 +30,19 @@ def has_engine_terms(engine: str) -> bool:
     return engine in read_yaml(ENGINE_TERMS_FILE)
 
 
-def errors_in_runs(operations: StepModel, engine: str, version: str) -> StepErrors | None:
+def errors_in_runs(operations: StepModel, gpu: str, engine: str, version: str) -> StepErrors | None:
     """The error of steps with the engine's fitted overhead, where whole measured runs judge it.
 
     Steps with decodes are as far off as the tables' own decode steps on held-out lines, but no less than
     the runs show (``steps`` of the entry): that prompts beside them are added, and products composed, was
-    right there. Mixed steps that were measured keep their own error. None for other rungs than tables of
-    operations and lines fitted to them, for labelled all-reduces, and for mixtures of experts.
+    right there. Mixed steps that were measured keep their own error. None for GPUs without
+    such runs (on RTX cards mixed steps cost more than their parts), for other rungs than tables of operations
+    and lines fitted to them, for labelled all-reduces, and for mixtures of experts.
     """
-    if not isinstance(operations, (OpTableStepModel, LinearStepModel, TiledStepModel)) or operations.labels:
-        return None
     steps = _entry(engine, version)["steps"]
+    judged = isinstance(operations, (OpTableStepModel, LinearStepModel, TiledStepModel))
+    if not judged or operations.labels or gpu not in steps["gpus"]:
+        return None
     own, least = operations.errors, off_by(steps["least"], "measured runs", steps["source"])
     with_decodes = StepError(
         min(own.decode.low, least.low),

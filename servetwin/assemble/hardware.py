@@ -153,11 +153,11 @@ def _of_shape(config: RunConfig, shape_name: str, tp: int) -> Hardware:
         experts=experts,
         errors=None
         if use is not None and use.forced and not use.other_version
-        else _errors_in_runs(engine, operations),
+        else _errors_in_runs(engine, gpu, operations),
     )
 
 
-def _errors_in_runs(engine: EngineConfig, operations: StepModel) -> StepErrors | None:
+def _errors_in_runs(engine: EngineConfig, gpu: Gpu, operations: StepModel) -> StepErrors | None:
     """Return the error that measured runs show; None if the overhead does not claim to be as well fitted."""
     declared = engine.overhead
     if declared.error_s is None or not has_engine_terms(engine.software):
@@ -165,7 +165,7 @@ def _errors_in_runs(engine: EngineConfig, operations: StepModel) -> StepErrors |
     fitted = engine_terms(engine.software, engine.version)["overhead"]
     if declared.error_s > fitted["error_s"]:
         return None
-    return errors_in_runs(operations, engine.software, engine.version)
+    return errors_in_runs(operations, gpu.name, engine.software, engine.version)
 
 
 def parallelism_of(engine: EngineConfig, tp: int) -> Parallelism:
