@@ -9,13 +9,13 @@ from hwmodels.reading import read_limited
 from hwmodels.yaml_text import MOST_YAML_BYTES, users_yaml
 
 NEEDED: Final = ("memory_bytes", "memory_bandwidth_bytes_per_s", "flops_per_s", "activation_reserve_bytes")
-OPTIONAL: Final = ("l2_cache_bytes", "compute_efficiency", "power_limit_w", "idle_w")
+OPTIONAL: Final = ("l2_cache_bytes", "compute_efficiency", "power_limit_w", "idle_w", "sms")
 SAME_AS: Final = "all_reduce"
 EXAMPLE: Final = "memory_bytes: {value: 80.0e+9, source: datasheet}"
 OWN: Final = (
     f"the path of a .yaml file of your own with {', '.join(NEEDED)}, each as {{value: NUMBER, source: TEXT}}"
 )
-_WHOLE: Final = ("memory_bytes", "activation_reserve_bytes", "l2_cache_bytes")
+_WHOLE: Final = ("memory_bytes", "activation_reserve_bytes", "l2_cache_bytes", "sms")
 _LARGEST: Final = 1e18
 
 

@@ -8,6 +8,7 @@ from typing import Final
 from hwmodels.errors import HardwareError
 from hwmodels.step_times.step_error import ROUGH_SHARE, StepErrors
 from hwmodels.step_times.step_time import Interplay, StepLimits, StepModel
+from hwmodels.step_times.unequal_contexts import LongestShare
 
 MAX_GRAPH_BATCH: Final = 512
 # A declared overhead may be as far off as other declarations turned out to be (step_error.ROUGH_SHARE).
@@ -106,7 +107,10 @@ def vllm_graph_batches(largest: int) -> tuple[int, ...]:
 
 
 class EngineStepModel:
-    """A step model's operations as one engine runs them; implements StepModel."""
+    """A step model's operations as one engine runs them; implements StepModel.
+
+    ``unequal``: what unequal contexts cost if ``operations`` did not measure it; None: nothing.
+    """
 
     __slots__ = (
         "decode_attention",
@@ -121,11 +125,15 @@ class EngineStepModel:
         "overhead",
         "prefill_attention_s",
         "source",
+        "unequal",
     )
 
-    def __init__(self, operations: StepModel, overhead: EngineOverhead) -> None:
+    def __init__(
+        self, operations: StepModel, overhead: EngineOverhead, unequal: LongestShare | None = None
+    ) -> None:
         self.operations = operations
         self.overhead = overhead
+        self.unequal = unequal
         # Idle rows have no context, so attention is that of the operations.
         self.decode_attention = operations.decode_attention
         self.prefill_attention_s = operations.prefill_attention_s

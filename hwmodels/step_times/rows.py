@@ -4,7 +4,7 @@ Fixed point is nanoseconds with ``FRACTION_BITS`` binary fraction bits, so k ste
 steps in closed form are the same integer.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from hwmodels.errors import HardwareError
@@ -34,6 +34,7 @@ class StepRows:
         "_max_prompt",
         "_model",
         "_prefill_attention_s",
+        "_skew",
         "limits",
         "output_token",
         "skewed",
@@ -54,7 +55,8 @@ class StepRows:
         self._launch_s = _launch_s(model)
         self.output_token: int = _fixed(getattr(model, "output_token_s", 0.0))
         """What a token that a decoding sequence has generated adds to each step, fixed point."""
-        self.skewed: bool = self._interplay is not None and self._interplay.skewed
+        self._skew = _skew(model)
+        self.skewed: bool = self._skew is not None
 
     def decode(self, n: int) -> tuple[Row, ...]:
         """Pieces (context limit, intercept, slope) of a decode step of ``n`` sequences, n >= 1.
@@ -84,11 +86,11 @@ class StepRows:
         decode, so a run of shifted steps is as linear as one of equal contexts. ``prefill_tokens`` share the
         step.
         """
-        if self._interplay is None:
+        if self._skew is None:
             return 0
         alpha = None if prefill_tokens else self._alphas.get(n)
         if alpha is None:
-            alpha = int(self._interplay.skew(n, prefill_tokens) * (1 << SKEW_BITS))
+            alpha = int(self._skew(n, prefill_tokens) * (1 << SKEW_BITS))
             if not prefill_tokens:
                 self._alphas[n] = alpha
         return alpha * spread >> SKEW_BITS
@@ -115,7 +117,7 @@ class StepRows:
             cost = int(seconds * FIXED_PER_S + 0.5)
         elif interplay is None or not tokens:
             if spread:
-                context += self.shift(n, spread)
+                context += self.shift(n, spread, tokens)
             limit, intercept, slope = (self._attention.get(n) or self._attention_rows(n))[0]
             cost = int(seconds * FIXED_PER_S + 0.5)
             cost += intercept + slope * context if context <= limit else self._attention_cost(n, context)
@@ -123,7 +125,7 @@ class StepRows:
             if n > self._max_decode:
                 raise self._too_many(n)
             if spread:
-                context += int(interplay.skew(n, tokens) * SKEW_ONE) * spread >> SKEW_BITS
+                context += self.shift(n, spread, tokens)
             seconds += interplay.mixed_decode_attention_s(n, context, tokens, cached)
             cost = int(seconds * FIXED_PER_S + 0.5)
         if seconds < 0.0 and interplay is None:
@@ -210,6 +212,14 @@ def _with_dense(attention: tuple[Row, ...], dense: int) -> tuple[Row, ...]:
         rows.append((limit, max(1 - slope * before, dense + intercept), slope))
         before = limit
     return tuple(rows)
+
+
+def _skew(model: StepModel) -> Callable[[int, int], float] | None:
+    """Alpha by decoding sequences and prompt tokens: as measured, else as declared; None if it is 0."""
+    if model.interplay is not None and model.interplay.skewed:
+        return model.interplay.skew
+    unequal = getattr(model, "unequal", None)
+    return unequal.skew if unequal is not None and unequal.counts else None
 
 
 def _launch_s(model: StepModel) -> float:

@@ -6,6 +6,7 @@ from typing import Final
 
 from hwmodels.step_times.engine_overhead import EngineOverhead, EngineStepModel
 from hwmodels.step_times.rows import FIXED_PER_S, Row, StepRows
+from hwmodels.step_times.unequal_contexts import LongestShare
 
 FACTOR_BITS: Final = 20
 _ONE: Final = 1 << FACTOR_BITS
@@ -23,6 +24,8 @@ class PhaseFactors:
 class ScaledRows:
     """``StepRows`` of ``model`` with its operations times ``factors`` and ``overhead`` instead of its own.
 
+    ``unequal``: the share of unequal contexts instead of its own.
+
     They cost the event loop an extra call per step with prompts; decode steps are compiled once, as in
     ``StepRows``.
     """
@@ -38,9 +41,15 @@ class ScaledRows:
         "output_token",
     )
 
-    def __init__(self, model: EngineStepModel, factors: PhaseFactors, overhead: EngineOverhead) -> None:
+    def __init__(
+        self,
+        model: EngineStepModel,
+        factors: PhaseFactors,
+        overhead: EngineOverhead,
+        unequal: LongestShare | None = None,
+    ) -> None:
         padding = replace(model.overhead, step_s=0.0, per_sequence_s=0.0, per_output_token_s=0.0)
-        self._rows = StepRows(EngineStepModel(model.operations, padding))
+        self._rows = StepRows(EngineStepModel(model.operations, padding, unequal or model.unequal))
         self._prefill_factor, self._decode_factor, self._mixed_factor = (
             round(factor * _ONE) for factor in (factors.prefill, factors.decode, factors.mixed)
         )

@@ -30,6 +30,8 @@ from hwmodels.step_times.select import includes_overhead, of_stages, shared_expe
 from hwmodels.step_times.stack_step import StackStep
 from hwmodels.step_times.step_error import StepErrors
 from hwmodels.step_times.step_time import StepModel
+from hwmodels.step_times.unequal_contexts import UnequalContexts, unequal_contexts
+from hwmodels.step_times.whole_step import WholeStepModel
 from servetwin.assemble.hosted import hosted_models
 from servetwin.assemble.stage_cut import cut_of
 from servetwin.config.config import RunConfig
@@ -41,6 +43,7 @@ from serving.vocabulary.errors import UserError
 _PRECISION = {2: "bf16", 4: "fp32"}
 OVERHEAD_INSIDE = "none: the measured times are of whole steps"
 _CPU = "cpu_core"
+_IMITATED = "vllm_v1"  # the engine whose attention kernels unequal_contexts.yaml names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +70,7 @@ class Hardware:
     ``kv_ends``: the fewest and the most KV blocks; None: exactly ``kv_blocks``.
     ``prompts_factor``: scales steps with prompts alone, at an end of a range.
     ``errors``: what measured runs of the engine say about its steps; None: the step model's own errors count.
+    ``unequal``: what unequal contexts cost, where nothing measured it and an engine's kernel is imitated.
     ``experts``: the joint work of a data-parallel group's engines; ``rows`` is then one engine's own part.
     """
 
@@ -81,6 +85,7 @@ class Hardware:
     experts: ExpertRows | None = None
     prompts_factor: float = 1.0
     errors: StepErrors | None = None
+    unequal: UnequalContexts | None = None
 
     def together(self, tokens: Sequence[int]) -> int:
         """Return the time of a group's joint work in a step with these tokens, in fixed point."""
@@ -138,7 +143,8 @@ def _of_shape(config: RunConfig, shape_name: str, tp: int) -> Hardware:
     if cut is not None:
         operations = of_stages(operations, kv.ends[1] * engine.block_tokens)
     overhead = overhead_of(engine, operations, llm.layers)
-    step = EngineStepModel(operations, overhead)
+    unequal = _unequal(engine, gpu, llm, tp, operations)
+    step = EngineStepModel(operations, overhead, None if unequal is None else unequal.usual)
     _check_limits(engine, gpu, step)
     experts = _experts_of(engine=engine, gpu=gpu, llm=llm, shared=shared, profile=profile, overhead=overhead)
     return Hardware(
@@ -154,7 +160,21 @@ def _of_shape(config: RunConfig, shape_name: str, tp: int) -> Hardware:
         errors=None
         if use is not None and use.forced and not use.other_version
         else _errors_in_runs(engine, gpu, operations),
+        unequal=unequal,
     )
+
+
+def _unequal(
+    engine: EngineConfig, gpu: Gpu, llm: LlmShape, tp: int, operations: StepModel
+) -> UnequalContexts | None:
+    """Return what unequal contexts cost if the engine is vLLM's of today and no table measured it.
+
+    None for whole steps too: they were timed in an engine with the contexts that came.
+    """
+    measured = operations.interplay is not None and operations.interplay.skewed
+    if engine.name != _IMITATED or gpu.name == _CPU or measured or isinstance(operations, WholeStepModel):
+        return None
+    return unequal_contexts(gpu, llm, tp)
 
 
 def _errors_in_runs(engine: EngineConfig, gpu: Gpu, operations: StepModel) -> StepErrors | None:

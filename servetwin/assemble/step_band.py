@@ -7,6 +7,7 @@ from typing import Literal
 from hwmodels.step_times.engine_overhead import EngineOverhead, EngineStepModel
 from hwmodels.step_times.scaled_rows import PhaseFactors, ScaledRows
 from hwmodels.step_times.step_error import PHASES, ROUGH, StepError, StepErrors
+from hwmodels.step_times.unequal_contexts import UnequalContexts
 from servetwin.assemble.hardware import Hardware
 
 End = Literal["low", "high"]
@@ -14,11 +15,12 @@ ENDS: tuple[End, End] = ("low", "high")
 KV_RESTS_ON = ", by how far what vLLM logged was from its arithmetic here (benchmarks.kv_memory)"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepBand:
     """The band of one kind of replica: its operations' errors by phase, its engine overhead at both ends.
 
-    ``kv_blocks``: its fewest and most blocks of KV memory; None: exactly what it has.
+    ``kv_blocks``: its fewest and most blocks of KV memory; None: exactly what it has. ``unequal``: what
+    unequal contexts cost at both ends; None: as measured.
     """
 
     errors: StepErrors
@@ -26,12 +28,13 @@ class StepBand:
     high: EngineOverhead
     overhead_rests_on: str
     kv_blocks: tuple[int, int] | None = None
+    unequal: UnequalContexts | None = None
 
     @property
     def empty(self) -> bool:
         """Whether both ends equal the middle."""
         exact = all(error.low == error.high == 1.0 for error in self._by_phase().values())
-        return exact and self.low == self.high and self.kv_blocks is None
+        return exact and self.low == self.high and self.kv_blocks is None and self.unequal is None
 
     def factors(self, end: End) -> PhaseFactors:
         """Return the factors on the operations, by phase."""
@@ -39,7 +42,10 @@ class StepBand:
 
     def rests_on(self) -> str:
         """Describe what is known of the error."""
-        return f"{self.errors.told()}; engine overhead: {self.overhead_rests_on}{self._kv(KV_RESTS_ON)}"
+        unequal = "" if self.unequal is None else f"; {self.unequal.told()}"
+        return (
+            f"{self.errors.told()}; engine overhead: {self.overhead_rests_on}{unequal}{self._kv(KV_RESTS_ON)}"
+        )
 
     def in_short(self) -> str:
         """Describe the same in one line."""
@@ -50,7 +56,8 @@ class StepBand:
             phases.setdefault(error.how, []).append(phase)
         sources = "; ".join(f"{', '.join(names)} {source}" for source, names in phases.items())
         steps = f"step times x{low:.2f} to x{high:.2f} ({sources})"
-        return f"{steps}; engine overhead {self.overhead_rests_on}{self._kv()}"
+        unequal = "" if self.unequal is None else f"; {self.unequal.in_short()}"
+        return f"{steps}; engine overhead {self.overhead_rests_on}{unequal}{self._kv()}"
 
     def _kv(self, rests_on: str = "") -> str:
         """Describe the band of the KV memory, if it has one."""
@@ -70,7 +77,14 @@ def band_of(hardware: Hardware) -> StepBand:
     if hardware.experts is not None:
         rests_on += f"; {hardware.experts.rests_on}"
     errors = hardware.step.errors if hardware.errors is None else hardware.errors
-    return StepBand(ROUGH if forced else errors, low, high, rests_on, hardware.kv_ends)
+    return StepBand(
+        errors=ROUGH if forced else errors,
+        low=low,
+        high=high,
+        overhead_rests_on=rests_on,
+        kv_blocks=hardware.kv_ends,
+        unequal=hardware.unequal,
+    )
 
 
 def at_end(hardware_of_model: Mapping[str, Hardware], end: End) -> dict[str, Hardware]:
@@ -87,7 +101,8 @@ def _at_end(hardware: Hardware, end: End) -> Hardware:
     assert isinstance(step, EngineStepModel), "a run's step times are those of an engine"
     experts = None if hardware.experts is None else hardware.experts.at_end(end)
     factors = band.factors(end)
-    rows = ScaledRows(step, factors, getattr(band, end))
+    unequal = None if band.unequal is None else getattr(band.unequal, end)
+    rows = ScaledRows(step, factors, getattr(band, end), unequal)
     blocks = hardware.kv_blocks
     if hardware.kv_ends is not None:
         fewest, most = hardware.kv_ends

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from hwmodels.catalogue import load_gpu, load_llm
 from hwmodels.step_times.engine_overhead import EngineOverhead, EngineStepModel
 from hwmodels.step_times.step_error import NO_ERROR, all_off_by
+from hwmodels.step_times.unequal_contexts import unequal_contexts
 from servetwin.assemble.hardware import Hardware
 from servetwin.assemble.step_band import at_end, band_of
 from servetwin.cli import main as cli
@@ -37,14 +39,14 @@ def config(*words: str) -> Any:
 
 
 def with_errors(prepared: Prepared, share: float | None, exact_overhead: bool = True) -> Prepared:
-    """The same run, KV memory known, with step times that are off by that share; None: by nothing."""
+    """The same run, KV memory and unequal contexts known, steps off by that share; None: by nothing."""
 
     def changed(hardware: Hardware) -> Hardware:
         step = hardware.step
         assert isinstance(step, EngineStepModel)
         step.errors = NO_ERROR if share is None else all_off_by(share, "assumed", "made up")
         overhead = EngineOverhead(graph_batches=step.overhead.graph_batches, inside=exact_overhead)
-        return replace(hardware, step=step, overhead=overhead, kv_ends=None)
+        return replace(hardware, step=step, overhead=overhead, kv_ends=None, unequal=None)
 
     hardware = {model: changed(kind) for model, kind in prepared.hardware_of_model.items()}
     return replace(prepared, hardware_of_model=hardware)
@@ -99,6 +101,24 @@ def test_memory_alone_makes_a_range_where_it_bounds_the_run() -> None:
     summary, found = section(replace(bound, hardware_of_model=kinds))
     low, high = found["range"]["ttft_ms.mean"]
     assert low <= summary["ttft_ms"]["mean"] < high and "KV memory x0.18 to x1.82" in found["range_in_short"]
+
+
+def test_unequal_contexts_alone_make_a_range() -> None:
+    """Exact step times: an H100's kernel may let the longest of a wave decide, at most."""
+    exact = with_errors(prepare(config(*WORDS, *NO_OVERHEAD, "engine.front_end=none")), None)
+    unequal = unequal_contexts(load_gpu("h100"), load_llm("llama3_8b"), 1)
+    kinds = {name: replace(kind, unequal=unequal) for name, kind in exact.hardware_of_model.items()}
+    summary, found = section(replace(exact, hardware_of_model=kinds))
+    low, high = found["range"]["tpot_ms.mean"]
+    assert low == pytest.approx(summary["tpot_ms"]["mean"])
+    assert high > 1.01 * low
+    assert "as their total to as the longest of a wave (flash attention 3)" in found["range_in_short"]
+    assert "flash_prepare_scheduler" in found["range_rests_on"]
+
+
+def test_unequal_contexts_are_those_of_the_imitated_engine() -> None:
+    assert prepare(config(*WORDS)).hardware.unequal is not None
+    assert prepare(config(*WORDS, "engine=vllm_v0")).hardware.unequal is None
 
 
 def test_without_error_the_three_are_one_and_no_end_is_run() -> None:
