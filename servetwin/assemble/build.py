@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import islice, repeat
 from math import ceil
 from random import Random
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import policies
 from hwmodels.step_times.rows import FIXED_PER_S
@@ -49,6 +49,9 @@ from serving.vocabulary.request import Request
 from serving.vocabulary.units import NS_PER_S
 from traces.sharing import shared_prefixes
 from traces.workload import Workload
+
+if TYPE_CHECKING:
+    import numpy as np
 
 # Host memory for the KV of preempted requests: number of blocks, and a block's time over PCIe.
 
@@ -301,18 +304,22 @@ def _estimates_in_stages(
     )
 
 
-def arrivals_of(config: RunConfig, workload: Workload, limits: LengthLimits) -> Iterator[tuple[Request, int]]:
-    """Yield (request, true output tokens) by arrival, built a block of rows at a time.
+def arrivals_of(
+    config: RunConfig, workload: Workload, limits: LengthLimits, arrival_ns: np.ndarray | None = None
+) -> Iterator[tuple[Request, int]]:
+    """Yield (request, true output tokens) of each row in turn, built a block of rows at a time.
 
-    With engine.reserve=oracle the cap of a request is its true length, so every policy knows it. If prompts
-    share prefixes and engines look for them, each request carries what it shares.
+    ``arrival_ns``: when each arrives; None: as in the workload. With engine.reserve=oracle the cap of a
+    request is its true length, so every policy knows it. If prompts share prefixes and engines look for them,
+    each request carries what it shares.
     """
     hosted, caps = hosted_models(config), limits.caps
     oracle, expected = config.engine.reserve == "oracle", expected_tokens(config, workload, limits)
     names, code = [model.name for model in hosted], codes_of(workload, hosted)
     shared = shared_prefixes(workload) if shares_prefixes(config, workload) else None
+    times_ns = workload.arrival_ns if arrival_ns is None else arrival_ns
     for rows in workload.blocks(_BLOCK_ROWS):
-        arrival = workload.arrival_ns[rows].tolist()
+        arrival = times_ns[rows].tolist()
         prompt = workload.prompt_tokens[rows].tolist()
         output = workload.output_tokens[rows].tolist()
         priority = workload.priority

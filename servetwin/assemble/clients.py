@@ -16,11 +16,12 @@ def requests_of(
 ) -> Requests:
     """Return the driver's requests: an open loop, or a closed loop of ``trace.clients`` clients.
 
-    ``door``: the front end that requests go through first; None: there is none.
+    ``door``: the front end that requests go through first; None: there is none. Requests of an open loop have
+    its times already (``FrontDoor.entered_ns``).
     """
     trace = config.trace
     if trace.clients is None:
-        return arrivals if door is None else door.delayed(arrivals)
+        return arrivals if door is None else door.in_order(arrivals)
     think_ns = round(trace.client_think_s * NS_PER_S)
     return ClosedLoop(arrivals, client_starts_ns(config), think_ns, door)
 

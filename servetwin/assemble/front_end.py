@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import TYPE_CHECKING
 
@@ -14,6 +13,9 @@ from serving.vocabulary.units import NS_PER_S
 
 if TYPE_CHECKING:
     import numpy as np
+    from numpy.typing import NDArray
+
+    Ints = NDArray[np.int64]
 
 
 def front_end_of(config: RunConfig) -> FrontEnd:
@@ -36,14 +38,16 @@ def front_end_of(config: RunConfig) -> FrontEnd:
 class FrontDoor:
     """The API server processes of all instances together: a request takes the one that is free first.
 
-    A request's ``arrival_ns`` becomes the time at which the engine's side has it. ``sent_ns`` remembers when
-    its client sent it.
+    Requests of a trace come through ``entered_ns`` and ``in_order``, those of closed-loop clients one by one
+    through ``enter``, which keeps in ``sent_ns`` when the client of each sent it.
     """
 
     def __init__(self, front_end: FrontEnd, instances: int) -> None:
         self.front_end, self._instances = front_end, max(1, instances)
         self._free_ns = [0] * (front_end.api_servers * self._instances)
         self.sent_ns: dict[int, int] = {}
+        self._sent_of_trace_ns: Ints | None = None
+        self._soonest_later_ns: Ints | None = None
         self._way_in_ns = round(front_end.way_in_s * NS_PER_S)
         self._before = (0, 0)  # when the last used process was free before its request, and after
 
@@ -67,19 +71,30 @@ class FrontDoor:
         front = self.front_end
         return round((front.way_out_s + front.running_s * decoding / self._instances) * NS_PER_S)
 
-    def delayed(self, arrivals: Iterator[tuple[Request, int]]) -> Iterator[tuple[Request, int]]:
-        """Yield requests when the engine's side has them, in that order.
+    def entered_ns(self, sent_ns: Ints, prompt_tokens: Ints) -> Ints:
+        """Return when the engine's side has each request of a trace, ``sent_ns`` ascending.
+
+        As ``enter`` would of each in turn, to the nanosecond.
+        """
+        import numpy as np
+
+        front = self.front_end
+        busy_s = front.request_s + front.prompt_token_s * prompt_tokens
+        busy_ns = np.rint(busy_s * NS_PER_S).astype(np.int64)
+        entered_ns = _ready_ns(sent_ns, busy_ns, len(self._free_ns)) + self._way_in_ns
+        self._sent_of_trace_ns = sent_ns
+        soonest_ns = np.minimum.accumulate(entered_ns[::-1])[::-1]
+        if not np.array_equal(soonest_ns, entered_ns):
+            self._soonest_later_ns = np.append(soonest_ns[1:], np.iinfo(np.int64).max)
+        return entered_ns
+
+    def in_order(self, arrivals: Iterator[tuple[Request, int]]) -> Iterator[tuple[Request, int]]:
+        """Yield the trace's requests, which have the times of ``entered_ns``, by time and number.
 
         With several processes a short prompt may overtake a long one that was sent before it.
         """
-        waiting: list[tuple[int, int, Request, int]] = []
-        for request, output_tokens in arrivals:
-            while waiting and waiting[0][0] <= request.arrival_ns:
-                yield _arriving(heappop(waiting))
-            entered_ns = self.enter(request, request.arrival_ns)
-            heappush(waiting, (entered_ns, request.id, request, output_tokens))
-        while waiting:
-            yield _arriving(heappop(waiting))
+        later_ns = self._soonest_later_ns
+        return arrivals if later_ns is None else _by_arrival(arrivals, later_ns.tolist())
 
     def add_client_times(self, columns: dict[str, np.ndarray]) -> None:
         """Make ``arrival_ns``, ``ttft_ms``, ``e2e_ms`` the client's; add ``entered_ns``, ``ttft_engine_ms``.
@@ -87,21 +102,57 @@ class FrontDoor:
         Every token of a request leaves as late as its first: with the requests that decode on its replica
         then. So TPOT is the engine's.
         """
-        import numpy as np
-
         columns["entered_ns"], columns["ttft_engine_ms"] = columns["arrival_ns"], columns["ttft_ms"]
-        sent = [self.sent_ns[request] for request in columns["request"].tolist()]
-        columns["arrival_ns"] = np.array(sent, dtype=np.int64)
+        columns["arrival_ns"] = self._sent_of(columns["request"])
         running = decoding_at_first_token(columns)
         out_ms = 1e3 * (self.front_end.way_out_s + self.front_end.running_s * running)
         around_ms = (columns["entered_ns"] - columns["arrival_ns"]) / 1e6 + out_ms
         columns["ttft_ms"] = columns["ttft_engine_ms"] + around_ms
         columns["e2e_ms"] = columns["e2e_ms"] + around_ms
 
+    def sent_of(self, request: Request) -> int:
+        """Return when the client sent a request that has come through."""
+        whole = self._sent_of_trace_ns
+        return self.sent_ns[request.id] if whole is None else int(whole[request.id])
 
-def _arriving(entry: tuple[int, int, Request, int]) -> tuple[Request, int]:
-    entered_ns, _, request, output_tokens = entry
-    return replace(request, arrival_ns=entered_ns), output_tokens
+    def _sent_of(self, requests: Ints) -> Ints:
+        import numpy as np
+
+        if self._sent_of_trace_ns is not None:
+            return self._sent_of_trace_ns[requests]
+        return np.array([self.sent_ns[request] for request in requests.tolist()], dtype=np.int64)
+
+
+def _ready_ns(sent_ns: Ints, busy_ns: Ints, processes: int) -> Ints:
+    """Return when requests, sent in this order, are through the first process that is free for each."""
+    import numpy as np
+
+    if processes == 1:
+        work_ns = np.cumsum(busy_ns)
+        # Behind the request whose wait ends last, the process has no pause.
+        return work_ns + np.maximum.accumulate(sent_ns - (work_ns - busy_ns))
+    alone_ns = sent_ns + busy_ns
+    through = np.searchsorted(np.sort(alone_ns), sent_ns, side="right")
+    if busy_ns.min(initial=1) > 0 and (np.arange(len(sent_ns)) - through < processes).all():
+        return alone_ns  # nobody waits
+    free_ns = [0] * processes
+    ready_ns = []
+    for sent, busy in zip(sent_ns.tolist(), busy_ns.tolist(), strict=True):
+        ready = max(free_ns[0], sent) + busy
+        heapreplace(free_ns, ready)
+        ready_ns.append(ready)
+    return np.array(ready_ns, dtype=np.int64)
+
+
+def _by_arrival(
+    arrivals: Iterator[tuple[Request, int]], soonest_later_ns: Sequence[int]
+) -> Iterator[tuple[Request, int]]:
+    """Yield requests by arrival and number; after the n-th none comes before ``soonest_later_ns[n]``."""
+    waiting: list[tuple[int, int, tuple[Request, int]]] = []
+    for arrival, later_ns in zip(arrivals, soonest_later_ns, strict=True):
+        heappush(waiting, (arrival[0].arrival_ns, arrival[0].id, arrival))
+        while waiting and waiting[0][0] <= later_ns:
+            yield heappop(waiting)[-1]
 
 
 def decoding_at_first_token(columns: dict[str, np.ndarray]) -> np.ndarray:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from servetwin.results.gap_sketch import GAPS_BUFFERED, GapSketch
@@ -40,7 +40,7 @@ class RunMetrics:
     Only 8 integers per finished request and 7 per unserved one grow with the run.
     """
 
-    def __init__(self, sent_ns: Mapping[int, int] | None = None) -> None:
+    def __init__(self, sent_ns: Callable[[Request], int] | None = None) -> None:
         """``sent_ns``: when clients sent requests that have gone through a front end; None: there is none."""
         self._finished = array("q")
         self._extend = self._finished.extend

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Literal
 
 from serving.vocabulary.request import Request
@@ -21,16 +21,16 @@ _NUMBERS: Final = ("request", "arrival_ns", "prompt_tokens", "max_new_tokens", "
 class Unserved:
     """Rejected and failed requests, in the order of their ends."""
 
-    def __init__(self, sent_ns: Mapping[int, int] | None = None) -> None:
+    def __init__(self, sent_ns: Callable[[Request], int] | None = None) -> None:
         """``sent_ns``: when clients sent requests, if they arrived later; None: they arrived at once."""
-        self._sent_ns = {} if sent_ns is None else sent_ns
+        self._sent_ns = sent_ns
         self._rows = array("q")
         self._reasons: dict[str, int] = {}
 
     def add(self, request: Request, end_ns: int, outcome: Outcome, reason: str) -> None:
         """Add a request that ended without an answer. ``end_ns``: when, in the clock of the run."""
         code = self._reasons.setdefault(reason, len(self._reasons))
-        sent_ns = self._sent_ns.get(request.id, request.arrival_ns)
+        sent_ns = request.arrival_ns if self._sent_ns is None else self._sent_ns(request)
         numbers = request.id, sent_ns, request.prompt_tokens, request.max_new_tokens, end_ns
         self._rows.extend((*numbers, OUTCOMES.index(outcome), code))
 

@@ -255,7 +255,7 @@ def execute(
 ) -> Simulated:
     """Run the event loop and compute the metrics, timed from the first event to the last metric."""
     config, workload, door = prepared.config, prepared.workload, _door_of(prepared)
-    metrics = RunMetrics(None if door is None else door.sent_ns)
+    metrics = RunMetrics(None if door is None else door.sent_of)
     shared, named = shares_prefixes(config, workload), named_requests(config, workload)
     controller = _controller_of(prepared, named)
     data_plane = data_plane_of(config, prepared.replicas)
@@ -342,7 +342,10 @@ def _columns_of(metrics: RunMetrics, door: FrontDoor | None) -> dict[str, np.nda
 
 def _arrivals(prepared: Prepared, on_progress: Progress | None, door: FrontDoor | None) -> Requests:
     config, workload = prepared.config, prepared.workload
-    arrivals = build.arrivals_of(config, workload, prepared.limits)
+    entered_ns = None
+    if door is not None and config.trace.clients is None:
+        entered_ns = door.entered_ns(workload.arrival_ns, workload.prompt_tokens)
+    arrivals = build.arrivals_of(config, workload, prepared.limits, entered_ns)
     return requests_of(config, _report_progress(arrivals, len(workload), on_progress), door)
 
 

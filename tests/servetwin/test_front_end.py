@@ -1,13 +1,14 @@
 """The way of requests to a simulated engine and of tokens to their clients."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hwmodels.errors import HardwareError
@@ -35,9 +36,15 @@ def request(number: int, sent_ms: float, prompt_tokens: int = 100) -> Request:
 
 
 def entered_ms(front_end: FrontEnd, *sent: tuple[float, int]) -> list[tuple[int, float]]:
+    """Requests of a trace by number and time, as they come to the engine."""
     door = FrontDoor(front_end, 1)
-    requests = [(request(number, at, tokens), 5) for number, (at, tokens) in enumerate(sent)]
-    return [(one.id, one.arrival_ns / MS) for one, _ in door.delayed(iter(requests))]
+    at = np.array([round(at * MS) for at, _ in sent], dtype=np.int64)
+    times = door.entered_ns(at, np.array([tokens for _, tokens in sent], dtype=np.int64))
+    requests = [
+        (replace(request(number, 0, tokens), arrival_ns=came), 5)
+        for number, ((_, tokens), came) in enumerate(zip(sent, times.tolist(), strict=True))
+    ]
+    return [(one.id, one.arrival_ns / MS) for one, _ in door.in_order(iter(requests))]
 
 
 def test_a_process_prepares_one_request_at_a_time() -> None:
@@ -48,6 +55,29 @@ def test_a_process_prepares_one_request_at_a_time() -> None:
 def test_with_two_processes_a_short_prompt_overtakes_a_long_one() -> None:
     two = FrontEnd(request_s=0.001, prompt_token_s=1e-5, api_servers=2)
     assert entered_ms(two, (0, 5000), (1, 100), (2, 100)) == [(1, 3.0), (2, 5.0), (0, 51.0)]
+
+
+@given(
+    sent=st.lists(st.tuples(st.integers(0, 10**8), st.integers(1, 4000)), max_size=30),
+    request_s=st.sampled_from((0.0, 1.11e-3, 3e-3)),
+    servers=st.integers(1, 3),
+    instances=st.integers(1, 3),
+)
+@example(sent=[(0, 4000), (0, 1), (0, 1)], request_s=0.0, servers=1, instances=2)
+@settings(max_examples=200)
+def test_a_whole_trace_enters_as_its_requests_would_one_by_one(
+    sent: list[tuple[int, int]], request_s: float, servers: int, instances: int
+) -> None:
+    """To the nanosecond, and in the order of a queue."""
+    front_end = FrontEnd(request_s=request_s, prompt_token_s=2.5e-6, way_in_s=1.9e-3, api_servers=servers)
+    whole, single = FrontDoor(front_end, instances), FrontDoor(front_end, instances)
+    at_ns, tokens = np.array(sorted(sent), dtype=np.int64).reshape(-1, 2).T
+    times = whole.entered_ns(at_ns, tokens).tolist()
+    requests = [request(number, 0, count) for number, count in enumerate(tokens.tolist())]
+    assert times == [single.enter(one, at) for one, at in zip(requests, at_ns.tolist(), strict=True)]
+    arrivals = [(replace(one, arrival_ns=came), 5) for one, came in zip(requests, times, strict=True)]
+    ordered = sorted(arrivals, key=lambda arrival: (arrival[0].arrival_ns, arrival[0].id))
+    assert list(whole.in_order(iter(arrivals))) == ordered
 
 
 @given(
@@ -156,3 +186,17 @@ def test_a_declared_front_end_is_as_uncertain_as_other_declarations() -> None:
     assert (low.way_out_s, high.way_out_s) == (0.0015, 0.006) and why.startswith("x0.5 to x2")
     fitted = FrontEnd(way_out_s=0.001, error_s=0.002)
     assert [end.way_out_s for end in fitted.ends()[:2]] == [0.0, 0.003]
+
+
+@pytest.mark.parametrize("clients", [(), ("trace.clients=4",)])
+def test_a_refused_request_has_the_time_at_which_its_client_sent_it(
+    tmp_path: Path, clients: tuple[str, ...]
+) -> None:
+    simulated(tmp_path / "all", *clients)
+    _, rows = simulated(tmp_path / "some", *clients, "engine.max_model_len=1000")
+    refused = pd.read_parquet(tmp_path / "some" / "unserved.parquet")
+    assert len(refused) and len(rows)
+    everyone = pd.read_parquet(tmp_path / "all" / "requests.parquet").set_index("request")
+    if not clients:
+        assert (refused.arrival_ns.to_numpy() == everyone.arrival_ns[refused.request].to_numpy()).all()
+    assert (refused.end_ns > refused.arrival_ns).all()
