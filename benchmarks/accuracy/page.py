@@ -39,7 +39,7 @@ CAUSES: Final = {
     "r10_0": "saturated; 128 sequences of 1,800 tokens take 26.8 ms a step, here 22.9; why is unknown",
     "qwen3_8b_128": "clients of one length come in waves; milliseconds decide how many prompts share a step",
     "ttft_ms.p99": "the first requests of a stage find a server that still warms up",
-    "energy": "the power of a GPU that mostly reads weights is taken too low",
+    "energy": "the power of decode steps is that of another H100 (ML.ENERGY)",
 }
 
 

@@ -8,8 +8,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from hwmodels.catalogue import gpu_power
-from hwmodels.gpus.power import SOURCE, energy_j
+from hwmodels.catalogue import gpu_power, load_gpu
+from hwmodels.catalogue.stacks import is_stack
+from hwmodels.gpus.power import SOURCE, decode_w, energy_j
+from hwmodels.models.decode_work import flops_per_token, weight_bytes_read
 from servetwin.assemble.gpu_load import gpu_load_share, prompt_gpu_s
 from servetwin.assemble.hosted import HostedModel, codes_of, hosted_models
 from servetwin.config.config import RunConfig
@@ -54,7 +56,14 @@ def energy_section(
     prompt_s = min(prompt_gpu_s(hosted, estimates, workload, columns), busy_s)
     decode_s = busy_s - prompt_s
     batch = _batch(decode_s, hosted, workload, columns, config.engine.max_num_seqs)
-    found_j = energy_j(power, prompt_s, decode_s, batch, held_s - busy_s)
+    memory_share, tensor_share = 0.0, 0.0
+    if decode_s > 0:
+        gpu = load_gpu(config.cluster.gpu)
+        read_bytes, flops = _decode_work(hosted, workload, columns, batch)
+        memory_share = read_bytes / decode_s / gpu.memory_bandwidth_bytes_per_s
+        tensor_share = flops / decode_s / gpu.flops_per_s
+    decoding_w = decode_w(power, memory_share, tensor_share)
+    found_j = energy_j(power, prompt_s, decode_s, decoding_w, held_s - busy_s)
     tokens = int(columns["output_tokens"].sum())
     return {
         "energy": {
@@ -62,9 +71,31 @@ def energy_section(
             "gpu_mean_w": found_j / held_s,
             "j_per_output_token": found_j / tokens if tokens else None,
             "decode_batch": batch,
+            "decode_memory_bandwidth_share": memory_share,
+            "decode_tensor_share": tensor_share,
             "source": SOURCE,
         }
     }
+
+
+def _decode_work(
+    hosted: Sequence[HostedModel], workload: Workload, columns: Columns, batch: float
+) -> tuple[float, float]:
+    """Return the bytes that decode steps of ``batch`` requests read, and their operations, on all GPUs."""
+    code = codes_of(workload, hosted)[columns["request"]]
+    read_bytes = flops = 0.0
+    for place, model in enumerate(hosted):
+        rows = code == place
+        decoded = columns["output_tokens"][rows] - 1.0
+        tokens = float(decoded.sum())
+        if is_stack(model.shape_name) or not tokens:
+            continue
+        context = float((decoded * (columns["prompt_tokens"][rows] + decoded / 2)).sum())
+        shape = model.shape
+        kv_bytes = shape.kv_bytes_per_token * shape.kv_copies(model.tp)
+        read_bytes += weight_bytes_read(shape, batch) * tokens / batch + kv_bytes * context
+        flops += flops_per_token(shape, context / tokens) * tokens
+    return read_bytes, flops
 
 
 def _batch(

@@ -21,6 +21,7 @@ NAMES: Final = frozenset(
         "duration_s", "gpu_seconds", "gpu_load_share", "gpu_busy_share", "preemptions", "instances.mean",
         "instances.max",
         "energy.gpu_kwh", "energy.gpu_mean_w", "energy.j_per_output_token", "energy.decode_batch",
+        "energy.decode_memory_bandwidth_share", "energy.decode_tensor_share",
     }
 )  # fmt: skip
 # Of some runs: their names depend on the system, the cluster and what happens (docs/METRICS.md).
