@@ -84,7 +84,8 @@ def load_gpu(name: str) -> Gpu:
     values = {key: number["value"] for key, number in numbers.items()}
     cache = entry.get("l2_cache_bytes", {}).get("value")
     nvlink = entry.get("nvlink", {}).get("value", False)
-    return Gpu(name=name, source=source, l2_cache_bytes=cache, nvlink=nvlink, **values)
+    unmeasured = is_gpu_file(name) or entry.get("unmeasured", {}).get("value", False)
+    return Gpu(name=name, source=source, l2_cache_bytes=cache, nvlink=nvlink, unmeasured=unmeasured, **values)
 
 
 def gpu_power(name: str) -> GpuPower | None:

@@ -11,7 +11,8 @@ class Gpu:
     (fp32 for ``cpu_core``). ``activation_reserve_bytes`` is what an engine keeps free of KV per device
     (activations, communication buffers, context). ``l2_cache_bytes`` None: not declared.
     ``compute_efficiency``: the share of ``flops_per_s`` that prompts reach on it (None: as on other GPUs).
-    ``nvlink``: whether GPUs of one host are joined by NVLink. ``source`` names the source of each number.
+    ``nvlink``: whether GPUs of one host are joined by NVLink. ``unmeasured``: no step time of the catalogue
+    was measured on it. ``source`` names the source of each number.
     """
 
     name: str
@@ -23,3 +24,4 @@ class Gpu:
     l2_cache_bytes: int | None = None
     compute_efficiency: float | None = None
     nvlink: bool = False
+    unmeasured: bool = False
