@@ -113,6 +113,15 @@ class Workload:
         label = f"closed loop of {clients} clients: arrival times are not the trace's"
         return replace(self, labels=(*labels, label))
 
+    def warmed_up(self, requests: int) -> "Workload":
+        """The workload behind so many copies of its first request, which warm the servers up.
+
+        InferenceX's load generator repeats the first prompt, too (``test_input`` in its
+        utils/bench_serving/benchmark_serving.py).
+        """
+        rows = np.concatenate([np.zeros(requests, np.int64), np.arange(len(self))])
+        return self.taking(rows, f"{requests} warm-up requests, copies of the first, are run and not counted")
+
     def limited(self, n: int) -> "Workload":
         """The first ``n`` requests, or all if there are fewer. Raises TraceError if ``n`` is below 1."""
         count = whole_number("trace.limit", n, 1, MAX_ROWS)

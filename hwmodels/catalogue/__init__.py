@@ -85,7 +85,10 @@ def load_gpu(name: str) -> Gpu:
     cache = entry.get("l2_cache_bytes", {}).get("value")
     nvlink = entry.get("nvlink", {}).get("value", False)
     sms = entry.get("sms", {}).get("value")
-    return Gpu(name=name, source=source, l2_cache_bytes=cache, nvlink=nvlink, sms=sms, **values)
+    unmeasured = is_gpu_file(name) or entry.get("unmeasured", {}).get("value", False)
+    return Gpu(
+        name=name, source=source, l2_cache_bytes=cache, nvlink=nvlink, sms=sms, unmeasured=unmeasured, **values
+    )
 
 
 def gpu_power(name: str) -> GpuPower | None:

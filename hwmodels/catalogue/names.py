@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 _WORD: Final = re.compile(r"[a-z0-9]+")
-_MAKERS: Final = frozenset({"nvidia", "tesla", "geforce", "gpu"})
+_MAKERS: Final = frozenset({"nvidia", "amd", "tesla", "geforce", "gpu"})
 _GIGABYTES: Final = re.compile(r"([0-9]+)gi?b")
 
 

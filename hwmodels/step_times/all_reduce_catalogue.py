@@ -77,8 +77,12 @@ def _measured_source(entry: Mapping[str, Any], times: Mapping[str, Any]) -> str:
 
 
 def _rough(gpu: str, tp: int, declared: Mapping[str, Any]) -> RankTimes:
-    """One start and one bus bandwidth: a ring moves 2(tp-1)/tp of the message over each rank's link."""
-    bus = float(declared["bus_bandwidth_bytes_per_s"])
+    """One start and one bus bandwidth: a ring moves 2(tp-1)/tp of the message over each rank's link.
+
+    Where more ranks have more links between them, there is one bandwidth for each number of ranks.
+    """
+    rates = declared["bus_bandwidth_bytes_per_s"]
+    bus = float(rates[tp] if isinstance(rates, Mapping) else rates)
     stretch = Stretch(0, float(declared["alpha_s"][tp]), 2 * (tp - 1) / tp / bus)
     source: str = declared["source"]
     return RankTimes((stretch,), source, f"all-reduce of {tp} {gpu} is rough: {source.removeprefix(_ROUGH)}")

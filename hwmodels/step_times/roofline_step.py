@@ -140,6 +140,7 @@ def roofline_step_model(
     bytes_per_s = gpu.memory_bandwidth_bytes_per_s * tp
     compute, memory = efficiencies.compute, efficiencies.memory
     attention_compute, attention_memory = efficiencies.of_attention
+    of_links = (label,) if (label := all_reduce.of(tp).label) else ()
     linear = llm.layers * llm.linear_parameters_per_layer
     head = llm.embedding_parameters
     model = RooflineStepModel(
@@ -157,13 +158,20 @@ def roofline_step_model(
         limits=_limits(gpu, llm, tp),
         source=_source(gpu, efficiencies, all_reduce.of(tp) if tp > 1 else None, fitted_to),
         error_band=ERROR_BAND if fitted_to is None else FITTED_ERROR_BAND,
-        labels=(label,) if (label := all_reduce.of(tp).label) else (),
+        labels=(*of_links, *_unmeasured(gpu, fitted_to)),
         errors=DECLARED_ERRORS if fitted_to is None else FITTED_ERRORS,
     )
     of_all_reduce = all_reduce_errors(
-        model.labels, model.all_reduce.seconds, lambda n: model.dense_s(n, 0, 0), (MAX_PREFILL_TOKENS, 256)
+        of_links, model.all_reduce.seconds, lambda n: model.dense_s(n, 0, 0), (MAX_PREFILL_TOKENS, 256)
     )
     return replace(model, errors=model.errors.beside(of_all_reduce))
+
+
+def _unmeasured(gpu: Gpu, fitted_to: str | None) -> tuple[str, ...]:
+    """The label of a GPU on which nothing was measured, by its datasheet alone."""
+    if fitted_to is not None or not gpu.unmeasured:
+        return ()
+    return (f"steps of {gpu.name} are a roofline by its datasheet: none was measured on it",)
 
 
 def _source(gpu: Gpu, efficiencies: Efficiencies, all_reduce: RankTimes | None, fitted_to: str | None) -> str:

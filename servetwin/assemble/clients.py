@@ -23,7 +23,7 @@ def requests_of(
     if trace.clients is None:
         return arrivals if door is None else door.in_order(arrivals)
     think_ns = round(trace.client_think_s * NS_PER_S)
-    return ClosedLoop(arrivals, client_starts_ns(config), think_ns, door)
+    return ClosedLoop(arrivals, client_starts_ns(config), think_ns, door, trace.warmup_requests)
 
 
 def client_starts_ns(config: RunConfig) -> list[int]:

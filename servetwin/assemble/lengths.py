@@ -101,7 +101,10 @@ def _longest(config: RunConfig, workload: Workload, limits: LengthLimits) -> Int
 
 
 def truncated(config: RunConfig, workload: Workload, limits: LengthLimits) -> dict[str, int]:
-    """Count the served outputs that end before their length, by what ends them; only what ends some."""
+    """Count the served outputs that end before their length, by what ends them; only what ends some.
+
+    Warm-up requests, which are the first rows, do not count.
+    """
     longest = _longest(config, workload, limits)
     served = (longest <= limits.contexts) & (longest <= limits.rooms)
     ends = served & (workload.output_tokens > limits.caps)
@@ -109,7 +112,8 @@ def truncated(config: RunConfig, workload: Workload, limits: LengthLimits) -> di
     by_context = ends & (full == limits.contexts) & _beyond_cap(config, workload, limits)
     by_room = ends & ~by_context & (full == limits.rooms) & (not limits.named)
     rows_by_cause = {CONTEXT: by_context, KV_MEMORY: by_room, CAP: ends & ~by_context & ~by_room}
-    return {name: int(rows.sum()) for name, rows in rows_by_cause.items() if rows.any()}
+    first = config.trace.warmup_requests
+    return {name: int(rows[first:].sum()) for name, rows in rows_by_cause.items() if rows[first:].any()}
 
 
 def _beyond_cap(config: RunConfig, workload: Workload, limits: LengthLimits) -> NDArray[np.bool_]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from servetwin.assemble.gpu_load import Floats, full_batch_gpu_s
 from servetwin.assemble.hosted import HostedModel, codes_of, hosted_models
 from servetwin.config.config import RunConfig
-from servetwin.config.trace_config import TraceConfig
+from servetwin.config.trace_config import TraceConfig, lengths_of
 from serving.vocabulary.estimates import Estimates, ModelEstimates
 from traces.capacity import prompt_load, rate_factor
 from traces.errors import TraceError
@@ -104,7 +104,11 @@ def selected(trace: TraceConfig, seed: int) -> Workload:
             workload = time_window(trace.window_start_s or 0.0, trace.window_s).of(workload)
     elif trace.window_start_s is not None:
         workload = from_start(trace.window_start_s, workload).of(workload)
-    if trace.lengths is not None:
+    if trace.length_ratio is not None:
+        from traces.synthetic.drawn import with_uniform_lengths
+
+        workload = with_uniform_lengths(workload, lengths_of(trace) or "", trace.length_ratio, seed)
+    elif trace.lengths is not None:
         from traces.synthetic.drawn import with_lengths
 
         workload = with_lengths(workload, trace.lengths, seed)
@@ -114,7 +118,7 @@ def selected(trace: TraceConfig, seed: int) -> Workload:
 
 
 def finished(trace: TraceConfig, seed: int, workload: Workload) -> Workload:
-    """Apply rate, time compression, limit, redrawn requests and priorities: steps that need no cluster."""
+    """Apply rate, time compression, limit, redrawn requests, priorities, warm-up: these need no cluster."""
     if trace.rate_scale is not None:
         workload = scale_rate(workload, trace.rate_scale, seed)
     workload = compress_time(workload, trace.time_compression)
@@ -126,6 +130,8 @@ def finished(trace: TraceConfig, seed: int, workload: Workload) -> Workload:
         workload = workload.in_closed_loop(trace.clients)
     if trace.high_priority_share is not None:
         workload = with_high_priority(workload, trace.high_priority_share, seed)
+    if trace.warmup_requests:
+        workload = workload.warmed_up(trace.warmup_requests)
     return workload
 
 

@@ -14,6 +14,7 @@ from servetwin.config.readers import (
 )
 from serving.vocabulary.errors import UserError
 from traces.load import synthetic_parameters
+from traces.synthetic.length_tables import fixed_lengths
 
 # Above ten times the cluster's estimated capacity the queue only grows; a larger number is a typing error.
 MAX_UTILIZATION: Final = 10.0
@@ -22,6 +23,7 @@ UTILIZATION: Final = Range(low=0, high=MAX_UTILIZATION, open_low=True)
 MAX_CLIENT_START_S: Final = 3600.0
 # Each client is held in memory and sends at the start; more than the requests of a day are a typing error.
 MAX_CLIENTS: Final = 1_000_000
+RATIO: Final = Range(low=0, high=1, open_low=True)
 WINDOW_RULES: Final = ("busiest", "onset")
 RESAMPLES: Final = ("block",)
 REPEATED_CONTENTS: Final = ("own", "same")
@@ -68,6 +70,15 @@ class TraceConfig:
         "trace with a parameter of that name, that parameter",
         default=None,
         read_by=(MODELS_THAT_DECODE,),
+    )
+    length_ratio: float | None = key(
+        "with lengths in tokens such as `1024x1024`: uniform whole numbers from this share of each up "
+        "to all of it, prompts and outputs independently "
+        "([TRACES](TRACES.md#as-benchmark-clients-load-a-server))",
+        default=None,
+        within=RATIO,
+        read_by=(MODELS_THAT_DECODE,),
+        omit=None,
     )
     tokens_scale: float = key(
         "factor on prompt and output lengths, rounded, at least 1 token",
@@ -157,6 +168,15 @@ class TraceConfig:
         read_by=(CLOSED_LOOP,),
         omit_with="clients",
     )
+    warmup_requests: int = key(
+        "copies of the first request that the clients send first, all at once; the others follow when the "
+        "last of these has ended. No metric counts them "
+        "([TRACES](TRACES.md#as-benchmark-clients-load-a-server))",
+        default=0,
+        within=Range(low=0, high=MAX_CLIENTS),
+        read_by=(CLOSED_LOOP,),
+        omit=0,
+    )
     high_priority_share: float | None = key(
         "share of the requests, drawn by the seed, with priority 1; not for a trace that has priorities",
         default=None,
@@ -178,6 +198,7 @@ def check_trace(trace: TraceConfig) -> None:
                 )
     if trace.name == "file" and trace.path is None:
         raise UserError("trace=file has no file: write trace.path=FILE")
+    _check_length_ratio(trace)
     _check_window(trace)
     _check_rate(trace)
     _check_resampling(trace)
@@ -190,6 +211,21 @@ def _check_resampling(trace: TraceConfig) -> None:
             f"trace.resample={trace.resample} does not fit trace={trace.name}, which every seed draws anew "
             "by itself: leave it out or choose a recorded trace such as trace=azure_conv"
         )
+
+
+def _check_length_ratio(trace: TraceConfig) -> None:
+    lengths = lengths_of(trace)
+    if trace.length_ratio is not None and (lengths is None or fixed_lengths(lengths) is None):
+        raise UserError(
+            f"trace.length_ratio={trace.length_ratio:g} draws lengths below two in tokens, and trace.lengths="
+            f"{'null' if lengths is None else lengths} names none: write trace.lengths=1024x1024"
+        )
+
+
+def lengths_of(trace: TraceConfig) -> str | None:
+    """Return the lengths that the run asks for, as the trace's own parameter or in place of its lengths."""
+    own = trace.params.get("lengths")
+    return trace.lengths if trace.lengths is not None else None if own is None else str(own)
 
 
 def _check_clients(trace: TraceConfig) -> None:

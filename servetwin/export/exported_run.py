@@ -69,6 +69,7 @@ def exported_run(result: Result) -> ExportedRun:
     columns = {name: values[order] for name, values in columns.items()}
     arrival_s, counts = columns["arrival_ns"] / NS_PER_S, result.summary["requests"]
     first_s = min([*arrival_s[:1].tolist(), *(request.start_s for request in refused[:1])], default=0.0)
+    warmup_s = float(result.summary.get("warmup", {}).get("seconds", 0.0))
     return ExportedRun(
         request=columns["request"],
         start_s=arrival_s - first_s,
@@ -79,7 +80,7 @@ def exported_run(result: Result) -> ExportedRun:
         output_tokens=columns["output_tokens"],
         unanswered=counts["arrived"] - counts["finished"],
         unserved=tuple(replace(request, start_s=request.start_s - first_s) for request in refused),
-        duration_s=float(result.summary["duration_s"]),
+        duration_s=float(result.summary["duration_s"]) - warmup_s,
     )
 
 

@@ -103,6 +103,7 @@ def facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [
         ("finished", f"{count(requests.get('finished'))} of {count(requests.get('arrived'))}"),
         *_sent(section(summary, "clients")),
+        *_warmup(section(summary, "warmup")),
         ("throughput", f"{number(throughput.get('req_per_s'))} req/s"),
         ("output tokens", f"{number(throughput.get('output_tokens_per_s'))} tokens/s"),
         ("SLO attainment", share(slo.get("attainment"))),
@@ -130,6 +131,15 @@ def _sent(clients: Mapping[str, Any]) -> list[tuple[str, str]]:
         return []
     rate, many = number(clients["sent_req_per_s"]), count(clients["count"])
     return [("sent", f"{rate} req/s by {many} clients")]
+
+
+def _warmup(warmup: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the warm-up requests; empty for a run without."""
+    if not warmup:
+        return []
+    return [
+        ("warm-up", f"{count(warmup['requests'])} requests in {number(warmup['seconds'])} s, not counted")
+    ]
 
 
 def _energy(energy: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -27,7 +27,7 @@ def models_section(
 
     hosted = hosted_models(config)
     code = codes_of(workload, hosted)
-    requests = np.bincount(code, minlength=len(hosted))
+    requests = np.bincount(code[config.trace.warmup_requests :], minlength=len(hosted))
     finished, ttft_ms = code[columns["request"]], columns["ttft_ms"]
     order = np.argsort(-requests, kind="stable")
     busiest = {

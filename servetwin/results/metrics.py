@@ -120,12 +120,17 @@ def summarize(
     slo: SloConfig,
     gpus: int,
     instances: int,
+    counted_from_s: float = 0.0,
 ) -> dict[str, Any]:
-    """Return the part of summary.json that is the same for every run with the same seed."""
+    """Return the part of summary.json that is the same for every run with the same seed.
+
+    ``counted_from_s``: when the first of these requests was sent, if warm-up requests ran before.
+    """
     finished = len(columns["request"])
     rejected, failed = metrics.rejected_reasons.total(), metrics.failed_reasons.total()
     lost = sum(dropped.values())
-    span_s = _span_s(columns, metrics.last_failure_ns)
+    span_s = max(_span_s(columns, metrics.last_failure_ns), counted_from_s)
+    counted_s = span_s - counted_from_s
     return {
         "requests": {
             "arrived": finished + rejected + failed + lost,
@@ -141,10 +146,10 @@ def summarize(
         "tpot_ms": spread(columns["tpot_ms"]),
         "itl_ms": _gaps(metrics, columns),
         "e2e_ms": spread(columns["e2e_ms"]),
-        "slo": _slo(columns, finished + rejected + failed, slo, span_s),
+        "slo": _slo(columns, finished + rejected + failed, slo, counted_s),
         "throughput": {
-            "req_per_s": per_s(finished, span_s),
-            "output_tokens_per_s": per_s(int(columns["output_tokens"].sum()), span_s),
+            "req_per_s": per_s(finished, counted_s),
+            "output_tokens_per_s": per_s(int(columns["output_tokens"].sum()), counted_s),
         },
         "duration_s": span_s,
         "gpu_seconds": gpus * span_s,

@@ -33,17 +33,20 @@ def cached_tokens(chunks: ChunkStarts, requests: int) -> Ints:
 def prefix_section(
     config: RunConfig, workload: Workload, cached: Ints, engines: Iterable[Engine]
 ) -> dict[str, Any]:
-    """Return ``prefix_cache`` of summary.json. cached: every request's cached tokens, or ``NEVER``."""
-    hosted = hosted_models(config)
-    code = codes_of(workload, hosted)
-    most = shared_tokens(workload)
+    """Return ``prefix_cache`` of summary.json. cached: every request's cached tokens, or ``NEVER``.
+
+    Warm-up requests, which are the first rows, do not count.
+    """
+    hosted, first = hosted_models(config), config.trace.warmup_requests
+    code, prompt = codes_of(workload, hosted)[first:], workload.prompt_tokens[first:]
+    most, cached = shared_tokens(workload)[first:], cached[first:]
     evicted = dict.fromkeys((model.name for model in hosted), 0)
     for engine in engines:
         evicted[engine.replica.model] += engine.ledger.prefix_counts()[2]
-    section = _numbers(workload.prompt_tokens, cached, most, sum(evicted.values()))
+    section = _numbers(prompt, cached, most, sum(evicted.values()))
     if len(hosted) > 1:
         section["models"] = {
-            model.name: _numbers(workload.prompt_tokens[mine], cached[mine], most[mine], evicted[model.name])
+            model.name: _numbers(prompt[mine], cached[mine], most[mine], evicted[model.name])
             for at, model in enumerate(hosted)
             if (mine := code == at).any()
         }

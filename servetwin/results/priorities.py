@@ -13,16 +13,18 @@ if TYPE_CHECKING:
 LATENCIES: Final = ("ttft_ms", "tpot_ms", "e2e_ms")
 
 
-def add_priorities(summary: dict[str, Any], columns: dict[str, Any], workload: Workload) -> None:
+def add_priorities(
+    summary: dict[str, Any], columns: dict[str, Any], workload: Workload, warmup_requests: int = 0
+) -> None:
     """Add ``priorities`` to summary.json, the most urgent class first, and to each request, as a column.
 
-    Adds nothing to a run whose requests all have one priority.
+    Adds nothing to a run whose requests all have one priority. ``warmup_requests``: first rows not counted.
     """
     import numpy as np
 
     if workload.priority is None:
         return
-    classes, requests = np.unique(workload.priority, return_counts=True)
+    classes, requests = np.unique(workload.priority[warmup_requests:], return_counts=True)
     if len(classes) < 2:
         return
     columns["priority"] = priority = workload.priority[columns["request"]]

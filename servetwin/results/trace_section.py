@@ -49,6 +49,8 @@ def clients_section(
     served, unserved = columns["arrival_ns"], numbers(metrics.unserved.columns())["arrival_ns"]
     count = len(served) + len(unserved)
     last_ns = max((int(sent.max()) for sent in (served, unserved) if len(sent)), default=0)
+    if trace.warmup_requests:
+        last_ns -= min((int(sent.min()) for sent in (served, unserved) if len(sent)), default=0)
     return {
         "clients": {
             "count": trace.clients,

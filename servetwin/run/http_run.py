@@ -26,6 +26,7 @@ from servetwin.config.policy.watch import SPARING_PERIOD_S, PolicyWatch
 from servetwin.results.journal_file import NAME as JOURNAL_NAME
 from servetwin.results.journal_file import JournalFile, header_fields
 from servetwin.results.metrics import RunMetrics
+from servetwin.results.warmup import recorder_of
 from servetwin.run.real_summary import RealRun, real_summary
 from servetwin.run.simulate import prepare
 from servetwin.run.telemetry import telling_of
@@ -56,6 +57,7 @@ def http_run(
     config_yaml = resolved_yaml(config)
     write_config(folder, config_yaml)
     metrics, total, http = RunMetrics(), len(prepared.workload), config.http
+    recorder, warmup = recorder_of(metrics, config.trace.warmup_requests)
     with ExitStack() as stack:
         journal = None
         if config.journal:
@@ -71,7 +73,7 @@ def http_run(
             prepared.estimates,
             outgrows_expected=prepared.outgrows_expected,
         )
-        telling = stack.enter_context(telling_of(config, controller, metrics, journal))
+        telling = stack.enter_context(telling_of(config, controller, recorder, journal))
         report = execute(
             controller,
             requests_of(config, build.arrivals_of(config, prepared.workload, prepared.limits)),
@@ -97,14 +99,14 @@ def http_run(
         "short_answers": report.counts.short,
         "looks_at_metrics": report.counts.observed,
     }
-    checked = _check_tokens(config, servers, report, roles)
     real_run = RealRun(
         prepared=prepared,
         controller=controller,
         metrics=metrics,
+        warmup=warmup,
         report=report.run,
         config_yaml=config_yaml,
-        checked=checked,
+        checked=_check_tokens(config, servers, report, roles),
         real=real,
     )
     return real_summary(real_run, folder)

@@ -25,6 +25,7 @@ from servetwin.results.journal_file import NAME as JOURNAL_NAME
 from servetwin.results.journal_file import JournalFile, header_fields
 from servetwin.results.metrics import RunMetrics
 from servetwin.results.series_sink import series_sink
+from servetwin.results.warmup import recorder_of
 from servetwin.run.real_summary import RealRun, real_summary
 from servetwin.run.simulate import prepare
 from servetwin.run.telemetry import telling_of
@@ -52,6 +53,7 @@ def real_run(
     config_yaml = resolved_yaml(config)
     write_config(folder, config_yaml)  # written first, so that the journal of a killed run can be replayed
     metrics = RunMetrics()
+    recorder, warmup = recorder_of(metrics, config.trace.warmup_requests)
     several, total = models_of(config), len(prepared.workload)
     model = next(iter(several.values())) if several else worker_model(config.model, config.device)
     assert config.workers is not None
@@ -72,7 +74,7 @@ def real_run(
         sink = series_sink(config.series.period_s, controller.engines, journal)
         fleet = fleet_of(config, controller, prepared.hardware, prepared.replicas)
         fleet = replace(fleet, models=several)
-        telling = stack.enter_context(telling_of(config, controller, metrics, sink or journal))
+        telling = stack.enter_context(telling_of(config, controller, recorder, sink or journal))
         report = execute(
             controller,
             requests_of(config, build.arrivals_of(config, prepared.workload, prepared.limits)),
@@ -96,6 +98,7 @@ def real_run(
         prepared=prepared,
         controller=controller,
         metrics=metrics,
+        warmup=warmup,
         report=report,
         config_yaml=config_yaml,
         checked=checked,

@@ -20,6 +20,7 @@ from servetwin.results.priorities import add_priorities
 from servetwin.results.series_sink import SeriesSink
 from servetwin.results.stage_scaling_summary import stage_scaling_summary
 from servetwin.results.trace_section import clients_section
+from servetwin.results.warmup import counted_from_s, warmup_section
 from servetwin.run.prepared import Prepared
 from servetwin.run.simulate import provenance
 from servetwin.run.write_results import SERIES_NAME, write_parquet, write_results
@@ -29,11 +30,16 @@ from simcore.sim_report import SimReport
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RealRun:
-    """Input and results of a real run. ``checked``: token check; ``real``: what only a real world reports."""
+    """Input and results of a real run.
+
+    ``warmup``: metrics of its warm-up requests, if any. ``checked``: token check; ``real``: what only a real
+    world reports.
+    """
 
     prepared: Prepared
     controller: Controller
     metrics: RunMetrics
+    warmup: RunMetrics | None
     report: RunReport
     config_yaml: str
     checked: Mapping[str, Any]
@@ -53,9 +59,11 @@ def real_summary(run: RealRun, folder: Path) -> dict[str, Any]:
         slo=config.slo,
         gpus=config.cluster.gpus,
         instances=len(prepared.replicas),
+        counted_from_s=0.0 if run.warmup is None else counted_from_s(metrics, columns),
     )
+    summary |= warmup_section(run.warmup, metrics, columns)
     summary |= provenance(prepared) | clients_section(config.trace, metrics, columns)
-    add_priorities(summary, columns, workload)
+    add_priorities(summary, columns, workload, config.trace.warmup_requests)
     names = add_models(summary, columns, config, prepared.hardware_of_model, workload)
     if has_data_plane(config):
         looks = SimReport(len(report.decide_ns), 0, array("q"))

@@ -57,6 +57,7 @@ from servetwin.results.start_summary import start_summary
 from servetwin.results.step_times import step_time_section
 from servetwin.results.trace_section import clients_section, trace_section
 from servetwin.results.use_over_time import Steps, link_shares, steps_of, use_over_time, work_of
+from servetwin.results.warmup import counted_from_s, recorder_of, warmup_section, with_warmup
 from servetwin.run.ends import RUNS, range_section
 from servetwin.run.prepared import Parts, Prepared, Progress, Simulated
 from servetwin.run.write_results import SERIES_NAME, STAGES_NAME, write_parquet, write_results
@@ -65,6 +66,7 @@ from serving.elastic.elastic import Elastic
 from serving.vocabulary.action_mask import Masked
 from serving.vocabulary.closed_loop import Requests
 from serving.vocabulary.driver import Control, JournalSink
+from serving.vocabulary.recorder import Recorder
 from serving.vocabulary.request import Request
 from simcore.chunk_starts import ChunkStarts
 from simcore.simulation import Simulation
@@ -255,7 +257,7 @@ def execute(
 ) -> Simulated:
     """Run the event loop and compute the metrics, timed from the first event to the last metric."""
     config, workload, door = prepared.config, prepared.workload, _door_of(prepared)
-    metrics = RunMetrics(None if door is None else door.sent_of)
+    metrics, recorder, warmup = _recorders(config, door)
     shared, named = shares_prefixes(config, workload), named_requests(config, workload)
     controller = _controller_of(prepared, named)
     data_plane = data_plane_of(config, prepared.replicas)
@@ -269,7 +271,7 @@ def execute(
         controller=_mask_actions(config, recovery or controller),
         arrivals=_arrivals(prepared, on_progress, door),
         rows=[rows[replica.model] for replica in prepared.replicas],
-        recorder=metrics,
+        recorder=recorder,
         journal=watched(sink, controller, data_plane) or hits or journal,
         data_plane=data_plane,
         rows_of=rows,
@@ -284,28 +286,28 @@ def execute(
         with PolicyWatch(simulation.now_ns) as watch:
             report = simulation.run()
         columns = _columns_of(metrics, door)
-        summary = _summary_of(prepared, metrics, columns)
+        summary = _summary_of(prepared, metrics, columns, warmup)
         series = _series_of(sink, columns, summary)
         cpu_s, wall_s = process_time() - cpu_s, perf_counter() - wall_s
-    counted = summary["requests"]["arrived"] - summary["requests"]["dropped"]
-    assert counted == controller.arrived == len(workload), "invariant 1: requests conserved"
+    every = with_warmup(columns, warmup)
+    _check_conserved(summary, controller.arrived, len(workload))
     names = add_models(summary, columns, config, prepared.hardware_of_model, workload)
     if hits is not None:
         columns |= {CACHED_TOKENS: (cached := cached_tokens(hits, len(workload)))[columns["request"]]}
         summary |= prefix_section(config, workload, cached, controller.engines.values())
     add_preemption_loss(summary, columns, simulation.preemption_losses_ns())
     summary |= swaps_section(controller.engines.values()) | clients_section(config.trace, metrics, columns)
-    add_priorities(summary, columns, workload)
+    add_priorities(summary, columns, workload, config.trace.warmup_requests)
     if data_plane is not None:
         summary |= _moved(prepared, controller, data_plane, summary, report)
     summary |= groups_section(simulation.groups.groups) | pipelines_section(config, simulation.pipelines)
     if faults is not None and recovery is not None and simulation.losses is not None:
         summary |= faults_section(simulation.losses.records, recovery, faults, summary["duration_s"])
     summary |= _of_stages(config, controller, (stage_columns := stage_rows(controller)), summary)
-    summary |= use_of_gpus(config, prepared.estimates, workload, columns, summary)
+    summary |= use_of_gpus(config, prepared.estimates, workload, every, summary)
     load = _stage_load(prepared, controller, stage_columns, summary["duration_s"])
     use = use_series(
-        prepared, controller=controller, data_plane=data_plane, sink=sink, columns=columns, summary=summary
+        prepared, controller=controller, data_plane=data_plane, sink=sink, columns=every, summary=summary
     )
     return Simulated(
         summary=summary,
@@ -320,6 +322,13 @@ def execute(
         stage_load=load,
         use=use,
     )
+
+
+def _check_conserved(summary: Mapping[str, Any], arrived: int, requests: int) -> None:
+    """Check that the requests of the summary and its warm-up requests are those of the run."""
+    counted = summary["requests"]["arrived"] - summary["requests"]["dropped"]
+    counted += summary.get("warmup", {}).get("requests", 0)
+    assert counted == arrived == requests, "invariant 1: requests conserved"
 
 
 def _mask_actions(config: RunConfig, control: Control) -> Control:
@@ -349,15 +358,25 @@ def _arrivals(prepared: Prepared, on_progress: Progress | None, door: FrontDoor 
     return requests_of(config, _report_progress(arrivals, len(workload), on_progress), door)
 
 
-def _summary_of(prepared: Prepared, metrics: RunMetrics, columns: dict[str, np.ndarray]) -> dict[str, Any]:
-    return summarize(
+def _recorders(config: RunConfig, door: FrontDoor | None) -> tuple[RunMetrics, Recorder, RunMetrics | None]:
+    """Return the metrics of counted requests, the driver's recorder, and the metrics of warm-up requests."""
+    metrics = RunMetrics(None if door is None else door.sent_of)
+    return metrics, *recorder_of(metrics, config.trace.warmup_requests)
+
+
+def _summary_of(
+    prepared: Prepared, metrics: RunMetrics, columns: dict[str, np.ndarray], warmup: RunMetrics | None
+) -> dict[str, Any]:
+    summary = summarize(
         metrics,
         columns,
         dropped=prepared.workload.dropped,
         slo=prepared.config.slo,
         gpus=_provisioned_gpus(prepared),
         instances=max(1, len(prepared.replicas)),
+        counted_from_s=0.0 if warmup is None else counted_from_s(metrics, columns),
     )
+    return summary | warmup_section(warmup, metrics, columns)
 
 
 def _series_of(

@@ -30,7 +30,7 @@ SECTIONS: Final = (
     "faults", "fragmentation", "groups", "host_cache_bytes", "instances", "language_stages", "live",
     "loads", "migrations", "models", "network", "new_instances", "path_moves", "pipeline_parallel",
     "preemption_loss_ms", "prefix_cache", "rejected_reasons", "shortages", "stage_loads", "stages",
-    "starts", "swaps",
+    "starts", "swaps", "warmup",
 )  # fmt: skip
 
 

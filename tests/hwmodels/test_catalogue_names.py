@@ -28,6 +28,9 @@ from tests.worlds.refusals import refuses
     ("NVIDIA H200", "h200"), ("h200-141gb", "h200"), ("Tesla V100-SXM2-32GB", "v100"), ("NVIDIA A10", "a10"),
     ("A40", "a40"), ("NVIDIA L40S", "l40s"), ("NVIDIA GeForce RTX 4090", "rtx4090"), ("4090", "rtx4090"),
     ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "rtx_pro_6000"), ("CPU-core", "cpu_core"),
+    ("NVIDIA B200", "b200"), ("B200-SXM-180GB", "b200"), ("NVIDIA B300 SXM6 AC", "b300"),
+    ("GB200 NVL72", "gb200"), ("NVIDIA GB300", "gb300"), ("AMD Instinct MI300X", "mi300x"),
+    ("MI355X OAM", "mi355x"), ("NVIDIA L4", "l4"), ("RTX 5090 32GB", "rtx_5090"),
 ])  # fmt: skip
 def test_a_gpu_is_found_in_any_case_and_by_alias(text: str, name: str) -> None:
     assert gpu_named(text) == load_gpu(text).name == name

@@ -112,6 +112,16 @@ def test_clients_of_a_closed_loop_wait_for_their_answers_for_real(tmp_path: Path
     assert (again >= np.sort(ends)[:-3] + 10_000_000).all(), "and it is thought about"
 
 
+def test_warm_up_requests_are_run_for_real_and_not_counted(tmp_path: Path) -> None:
+    load = ("trace.clients=3", "trace.client_start_s=0", "trace.warmup_requests=4", "trace.limit=9")
+    summary = moved(tmp_path / "run", "system=vllm", "workers=2", *load, SHORT, nic=None)
+    requests = pd.read_parquet(tmp_path / "run" / "requests.parquet")
+    assert sorted(requests["request"]) == list(range(4, 13))
+    assert summary["requests"]["arrived"] == 9 and summary["warmup"]["finished"] == 4
+    begun_ns = requests["arrival_ns"].min()
+    assert (requests["arrival_ns"] == begun_ns).sum() == 3 and summary["warmup"]["seconds"] == begun_ns / 1e9
+
+
 def test_llumnix_moves_running_requests_for_real_by_its_own_load_reports(tmp_path: Path) -> None:
     """All come at once, and memory for a few of them: who waits needs blocks that lie on both instances."""
     crowd = ("workers=2", "trace.rate_per_s=5000", "trace.limit=40", SHORT)

@@ -14,7 +14,9 @@ from servetwin.config.vllm_defaults import batch_defaults
 from servetwin.run.simulate import prepare
 from serving.vocabulary.errors import UserError
 
-LARGE = {"h100", "h200", "a800", "rtx_pro_6000"}
+LARGE = {
+    "h100", "h200", "a800", "rtx_pro_6000", "b200", "b300", "gb200", "gb300", "mi300x", "mi355x"
+}  # fmt: skip
 
 
 def simulated(*words: str) -> RunConfig:

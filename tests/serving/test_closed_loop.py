@@ -53,3 +53,28 @@ def test_a_client_that_is_through_sends_before_one_that_has_not_begun() -> None:
     clients.in_flight(12, 1)
     assert clients.is_sooner(pending)
     assert [taken(clients) for _ in range(4)] == [(1, 17, 2), (2, 40, 3), (3, 90, 4), None]
+
+
+def warmed(starts_ns: list[int], warmup: int, requests: int = 9) -> ClosedLoop:
+    found = [(Request(number, 0, 8, 4, "m"), number + 1) for number in range(requests)]
+    return ClosedLoop(found, starts_ns, THINK_NS, warmup=warmup)
+
+
+def test_clients_begin_when_the_last_warm_up_request_has_ended() -> None:
+    clients = warmed([0, 30], warmup=3)
+    assert [taken(clients) for _ in range(3)] == [(0, 0, 1), (1, 0, 2), None]
+    clients.in_flight(10, 1)
+    assert [taken(clients), taken(clients)] == [(2, 15, 3), None]
+    clients.in_flight(20, 1)
+    assert taken(clients) is None, "a free client sends no counted request while warm-up goes on"
+    clients.in_flight(50, 0)
+    assert [taken(clients) for _ in range(3)] == [(3, 50, 4), (4, 80, 5), None]
+    clients.in_flight(90, 0)
+    assert [taken(clients), taken(clients)] == [(5, 95, 6), (6, 95, 7)]
+
+
+def test_fewer_warm_up_requests_than_clients() -> None:
+    clients = warmed([0, 0, 0], warmup=1)
+    assert [taken(clients), taken(clients)] == [(0, 0, 1), None]
+    clients.in_flight(7, 0)
+    assert [taken(clients) for _ in range(4)] == [(1, 7, 2), (2, 7, 3), (3, 7, 4), None]

@@ -13,7 +13,7 @@ from traces.columns import Names
 from traces.errors import TraceError
 from traces.streams import stream
 from traces.synthetic.arrivals import PROCESSES
-from traces.synthetic.length_tables import length_pair
+from traces.synthetic.length_tables import fixed_lengths, length_pair
 from traces.synthetic.lengths import draw_lengths
 from traces.workload import MAX_ROWS, NS_PER_S, Workload
 
@@ -129,6 +129,38 @@ def with_lengths(workload: Workload, lengths: str, seed: int) -> Workload:
         prompt_tokens=draw_lengths(prompt, stream(seed, "with_lengths/prompt_tokens"), len(workload)),
         output_tokens=draw_lengths(output, stream(seed, "with_lengths/output_tokens"), len(workload)),
         max_new_tokens=None,
+        prefix=None,
+        images=None,
+        source_duration_ns=None,
+    )
+
+
+def with_uniform_lengths(workload: Workload, lengths: str, ratio: float, seed: int) -> Workload:
+    """The same arrivals with lengths as benchmark clients draw them: uniform whole numbers of [ratio L, L].
+
+    lengths: both L in tokens, such as ``1024x1024``; prompt and output have a stream each. The least length
+    is ``int(ratio * L)``, as in ``sample_uniform`` of InferenceX's utils/bench_serving/benchmark_serving.py
+    (github.com/SemiAnalysisAI/InferenceX, Apache-2.0), and at least 1. Each request asks for exactly its
+    output (``ignore_eos``), so that is its ``max_new_tokens``. Raises TraceError.
+    """
+    fixed = fixed_lengths(lengths)
+    if fixed is None:
+        raise TraceError(
+            f"trace.length_ratio={ratio:g} draws lengths below two in tokens, and lengths={lengths} names "
+            "none: write lengths such as trace.lengths=1024x1024"
+        )
+    if not 0 < ratio <= 1:
+        raise TraceError(f"length_ratio={ratio:g} is out of range: write a number above 0 and at most 1")
+    columns, told = {}, []
+    for name, most in zip(("prompt_tokens", "output_tokens"), fixed):
+        least = max(1, int(most * ratio))
+        draws = stream(seed, f"with_uniform_lengths/{name}")
+        columns[name] = draws.integers(least, most, size=len(workload), endpoint=True)
+        told.append(f"{least} to {most}")
+    return workload.labelled(
+        f"lengths drawn uniformly: prompts of {told[0]} tokens, outputs of {told[1]}",
+        **columns,
+        max_new_tokens=columns["output_tokens"],
         prefix=None,
         images=None,
         source_duration_ns=None,

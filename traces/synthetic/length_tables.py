@@ -158,11 +158,9 @@ def length_pair(lengths: str) -> tuple[Lengths, Lengths]:
     if str(lengths) in LENGTH_PAIRS:
         prompt, output = LENGTH_PAIRS[str(lengths)]
         return LENGTH_TABLES[prompt], LENGTH_TABLES[output]
-    fixed = re.fullmatch(r"([0-9]{1,8})x([0-9]{1,8})", str(lengths))
-    if fixed:
-        prompt_tokens, output_tokens = int(fixed[1]), int(fixed[2])
-        if 1 <= prompt_tokens <= MAX_TOKENS and 1 <= output_tokens <= MAX_TOKENS:
-            return _always(prompt_tokens), _always(output_tokens)
+    fixed = fixed_lengths(lengths)
+    if fixed is not None:
+        return _always(fixed[0]), _always(fixed[1])
     names = str(lengths).split("+")
     if len(names) == 2 and all(name in LENGTH_TABLES for name in names):
         return LENGTH_TABLES[names[0]], LENGTH_TABLES[names[1]]
@@ -170,6 +168,16 @@ def length_pair(lengths: str) -> tuple[Lengths, Lengths]:
         f"lengths={lengths!r} is unknown: write one of {', '.join(LENGTH_PAIRS)}, two tables of"
         f" {', '.join(LENGTH_TABLES)} joined by +, or fixed tokens such as 512x128"
     )
+
+
+def fixed_lengths(lengths: str) -> tuple[int, int] | None:
+    """The tokens of prompt and output that ``1024x128`` names; None if ``lengths`` is no such text."""
+    fixed = re.fullmatch(r"([0-9]{1,8})x([0-9]{1,8})", str(lengths))
+    if fixed is None:
+        return None
+    prompt_tokens, output_tokens = int(fixed[1]), int(fixed[2])
+    possible = 1 <= prompt_tokens <= MAX_TOKENS and 1 <= output_tokens <= MAX_TOKENS
+    return (prompt_tokens, output_tokens) if possible else None
 
 
 def _always(tokens: int) -> LengthTable:
