@@ -1,0 +1,328 @@
+"""Operation times of a model, asked from the library ``aiconfigurator-core`` before a run and kept as tables.
+
+The library interpolates operations that NVIDIA measured (Apache-2.0). Nothing but times of operations is
+asked: neither its TTFT, nor its corrections, nor the measured runs that it ships.
+"""
+
+import json
+import logging
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from hashlib import sha256
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from hwmodels.errors import HardwareError
+from hwmodels.models.llm_shape import LlmShape
+from hwmodels.models.parallelism import Parallelism
+from hwmodels.profiles.profile import Curve, Lattice, OpTables, Profile, Stamp
+
+LIBRARY: Final = "aiconfigurator-core"
+# Catalogue names -> the library's names of systems that have tables for vLLM.
+SYSTEMS: Final = {
+    "a100_80g": "a100_sxm", "b200": "b200_sxm", "b300": "b300_sxm", "gb200": "gb200", "gb300": "gb300",
+    "h100": "h100_sxm", "h200": "h200_sxm", "l40s": "l40s", "rtx_pro_6000": "rtx_pro_6000_server",
+}  # fmt: skip
+ENGINE: Final = "vllm"
+LICENCE: Final = "Apache-2.0"
+# Up to here it is asked: twice vLLM's largest default of prompt tokens in a step, and its largest of sequences.
+MOST_TOKENS: Final = 32_768
+MOST_SEQUENCES: Final = 1_024
+# Every count up to the first is asked; above, one per tile of matrix rows, within which times hardly change.
+EVERY_COUNT: Final = 256
+TILE_TOKENS: Final = 64
+# Neighbours of an attention lattice differ by this ratio. What lies between is interpolated on ratios to a form
+# of work (hwmodels.step_times.op_table); half the ratio moves a step by less than 0.5 %
+# (tests/hwmodels/test_aiconfigurator_library.py).
+RATIO: Final = 1.35
+SHORTEST_CONTEXT: Final = 16
+_S_PER_MS: Final = 1e-3
+_ATTENTION: Final = "attention"
+_HEAD: Final = "logits_gemm"
+# The library's words for number formats (its GEMMQuantMode, MoEQuantMode, KVCacheQuantMode).
+_MATRICES: Final = {
+    "bf16": "bfloat16", "fp16": "bfloat16", "fp8": "fp8", "fp8_block": "fp8", "nvfp4": "nvfp4", "int4": "int4_wo",
+    "int8": "int8_wo",
+}  # fmt: skip
+_EXPERTS: Final = {
+    "bf16": "bfloat16", "fp16": "bfloat16", "fp8": "fp8", "fp8_block": "fp8_block", "nvfp4": "nvfp4",
+    "int4": "int4_wo", "mxfp4": "w4a16_mxfp4",
+}  # fmt: skip
+_KV: Final = {"bf16": "bfloat16", "fp16": "bfloat16", "fp8": "fp8"}
+# A table that stands in for one that is missing, for weights of the same width.
+_STAND_INS: Final = {"fp8": "fp8_block", "fp8_block": "fp8"}
+# GPUs with tensor cores for FP4; the others widen the weights to 16 bits first.
+_FP4_CORES: Final = frozenset({"b200", "b300", "gb200", "gb300", "rtx_pro_6000"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What the library is asked for: a model in the form of a config.json, and how it is stored and split."""
+
+    config: tuple[tuple[str, Any], ...]
+    system: str
+    tp: int
+    expert_tp: int
+    expert_ep: int
+    matrices: str
+    experts: str
+    kv: str
+
+
+class Operations:
+    """The operations of one model on one rank; every time is in seconds per step."""
+
+    def __init__(self, asked: Asked) -> None:
+        """Raises HardwareError if the library is not installed or has no table for an operation."""
+        self._engine = _compiled(asked)
+        with _told(asked):
+            context, generation = self._engine.run_static_per_op(batch_size=1, isl=64, osl=2)
+        self._context = _places([row[0] for row in context])
+        self._generation = _places([row[0] for row in generation])
+
+    def dense_s(self, tokens: int) -> float:
+        """All operations over ``tokens`` except attention and the head: products, experts, all-reduces."""
+        return _seconds(self._engine.evaluate_context_ops(self._context.rest, batch_size=1, s=tokens))
+
+    def head_s(self, sequences: int) -> float:
+        """The language-model head over one token of each sequence."""
+        return _seconds(self._engine.evaluate_generation_ops(self._generation.head, batch_size=sequences, s=1))
+
+    def prefill_s(self, new: int, cached: int) -> float:
+        """Attention of one chunk of ``new`` tokens behind ``cached``."""
+        places = self._context.attention
+        return _seconds(self._engine.evaluate_context_ops(places, batch_size=1, s=new, prefix=cached))
+
+    def decode_s(self, sequences: int, context: int) -> float:
+        """Attention of a decode step of ``sequences`` with ``context`` tokens each."""
+        places = self._generation.attention
+        return _seconds(self._engine.evaluate_generation_ops(places, batch_size=sequences, s=context))
+
+
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """The places of operations in the library's list."""
+
+    rest: list[int]
+    attention: list[int]
+    head: list[int]
+
+
+@cache
+def asked_profile(gpu: str, llm: LlmShape, parallelism: Parallelism) -> Profile:
+    """The operation tables of ``llm`` on ``gpu`` (a catalogue name), from the library.
+
+    Raises HardwareError if the library is not installed, or has no times for this model, GPU or split.
+    """
+    source = tables_stamp(gpu)
+    first: HardwareError | None = None
+    for asked in _ways(gpu, llm, parallelism):
+        try:
+            tables = _tables(Operations(asked), llm)
+        except HardwareError as error:
+            first = first or error
+            continue
+        stamp = Stamp(
+            gpu=gpu,
+            llm=llm.name,
+            tp=parallelism.tp,
+            engine=ENGINE,
+            engine_version=_version_of_tables(asked.system),
+            precision=_precision_text(asked, llm),
+            source=source,
+            licence=LICENCE,
+            files=(),
+            notes=_notes(asked, llm),
+        )
+        return Profile(stamp, tables)
+    assert first is not None, "there is at least one way to ask"
+    raise first
+
+
+def knows(gpu: str) -> bool:
+    """Whether the library has tables for a GPU of the catalogue."""
+    return gpu in SYSTEMS
+
+
+@cache
+def tables_stamp(gpu: str) -> str:
+    """The library's version, its name of the GPU, and a hash of all its tables of it."""
+    if not knows(gpu):
+        raise HardwareError(
+            f"{LIBRARY} has no tables for {gpu}: write engine.step_time=roofline, or a cluster of "
+            f"{', '.join(sorted(SYSTEMS))}"
+        )
+    _library()
+    folder = Path(str(metadata.distribution(LIBRARY).locate_file("aiconfigurator_core/systems")))
+    digest = sha256()
+    for path in sorted((folder / "data" / SYSTEMS[gpu]).rglob("*.parquet")):
+        digest.update(path.relative_to(folder).as_posix().encode() + b"\0")
+        digest.update(path.read_bytes())
+    return f"{LIBRARY} {metadata.version(LIBRARY)}, {SYSTEMS[gpu]}, sha256 {digest.hexdigest()[:16]}"
+
+
+def _ways(gpu: str, llm: LlmShape, parallelism: Parallelism) -> Iterator[Asked]:
+    """What to ask for, the nearest first: tables of fp8 in blocks stand in for plain fp8 and the reverse."""
+    system, precision = SYSTEMS[gpu], llm.precision
+    matrices = _MATRICES[precision.attention]
+    if llm.experts is None and precision.mlp != precision.attention:
+        raise HardwareError(
+            f"{LIBRARY} has one number format for all matrices of a model, and {llm.name} has "
+            f"{precision.attention} in attention and {precision.mlp} in the MLP: write engine.step_time=roofline"
+        )
+    wanted = _EXPERTS[precision.experts] if llm.experts is not None else "bfloat16"
+    config = tuple(hf_config(llm).items())
+    for experts in dict.fromkeys((wanted, _STAND_INS.get(wanted, wanted))):
+        yield Asked(
+            config=config,
+            system=system,
+            tp=parallelism.tp,
+            expert_tp=parallelism.expert_tp if llm.experts is not None else 1,
+            expert_ep=parallelism.expert_ep,
+            matrices=_on(gpu, matrices),
+            experts=_on(gpu, experts),
+            kv=_KV[precision.kv],
+        )
+
+
+def _on(gpu: str, stored: str) -> str:
+    return f"{stored}_wo" if stored == "nvfp4" and gpu not in _FP4_CORES else stored
+
+
+def _compiled(asked: Asked) -> Any:
+    """The library's compiled engine. It reads the model from a folder, as of a checkpoint."""
+    library = _library()
+    with tempfile.TemporaryDirectory() as folder, _told(asked.system):
+        (Path(folder) / "config.json").write_text(json.dumps(dict(asked.config)))
+        return library.EngineHandle.compile(
+            folder,
+            asked.system,
+            ENGINE,
+            backend_version=_VERSION,
+            tp_size=asked.tp,
+            moe_tp_size=asked.expert_tp,
+            moe_ep_size=asked.expert_ep,
+            gemm_quant_mode=asked.matrices,
+            moe_quant_mode=asked.experts,
+            kvcache_quant_mode=asked.kv,
+            fmha_quant_mode="bfloat16",  # its tables of vLLM have no other attention
+        )
+
+
+@contextmanager
+def _told(system: str) -> Iterator[None]:
+    """Whatever the library raises becomes one sentence, and its warnings of tables nobody asked for are left out."""
+    disabled = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        yield
+    except (RuntimeError, ValueError, KeyError, AssertionError) as error:
+        first = " ".join(str(error).split())[:_MOST_ERROR]
+        raise HardwareError(
+            f"{LIBRARY} has no times for this model on {system} ({first}): write engine.step_time=roofline, or "
+            "another precision, model.tp or cluster"
+        ) from error
+    finally:
+        logging.disable(disabled)
+
+
+def _library() -> Any:
+    try:
+        from aiconfigurator_core import sdk
+    except ImportError:
+        raise HardwareError(
+            f"engine.step_time=aiconfigurator needs the package {LIBRARY}: pip install 'servetwin[silicon]', or "
+            "write engine.step_time=roofline"
+        ) from None
+    return sdk
+
+
+def _places(names: Sequence[str]) -> _Places:
+    attention = [place for place, name in enumerate(names) if name.endswith(_ATTENTION)]
+    head = [place for place, name in enumerate(names) if name.endswith(_HEAD)]
+    rest = [place for place in range(len(names)) if place not in {*attention, *head}]
+    return _Places(rest, attention, head)
+
+
+def _seconds(rows: Sequence[tuple[str, float, float, str]]) -> float:
+    return sum(row[1] for row in rows) * _S_PER_MS
+
+
+def hf_config(llm: LlmShape) -> dict[str, Any]:
+    """``llm`` in the form of a config.json, under the name of an architecture that the library knows.
+
+    Raises HardwareError for shapes whose operations it would not add up: latent attention, shared experts, dense
+    layers before a mixture, MLPs without a gate.
+    """
+    odd = (
+        "latent attention" if llm.latent is not None
+        else "an MLP without a gate" if not llm.gated_mlp
+        else "" if llm.experts is None
+        else "shared experts" if llm.experts.shared_width
+        else "dense layers before its experts" if llm.experts.dense_layers
+        else ""
+    )  # fmt: skip
+    if odd:
+        raise HardwareError(
+            f"{llm.name} has {odd}, which is not asked from {LIBRARY}: write engine.step_time=roofline or "
+            "engine.profile=FILE"
+        )
+    config = {
+        "architectures": [_architecture(llm)],
+        "num_hidden_layers": llm.layers,
+        "hidden_size": llm.hidden,
+        "num_attention_heads": llm.heads,
+        "num_key_value_heads": llm.kv_heads,
+        "head_dim": llm.head_dim,
+        "intermediate_size": llm.intermediate,
+        "vocab_size": llm.vocab,
+        "max_position_embeddings": llm.max_context_tokens,
+    }
+    if llm.experts is None:
+        return config
+    return config | {
+        "num_experts": llm.experts.count,
+        "num_experts_per_tok": llm.experts.per_token,
+        "moe_intermediate_size": llm.experts.width,
+    }
+
+
+def _architecture(llm: LlmShape) -> str:
+    if llm.experts is not None:
+        return "Qwen3MoeForCausalLM"
+    return "Qwen3ForCausalLM" if llm.qk_norm else "LlamaForCausalLM"
+
+
+def _tables(operations: Operations, llm: LlmShape) -> OpTables:
+    counts = [*range(1, EVERY_COUNT + 1), *range(EVERY_COUNT + TILE_TOKENS, MOST_TOKENS + 1, TILE_TOKENS)]
+    contexts = _geometric(SHORTEST_CONTEXT, llm.max_context_tokens)
+    with _told(f"{llm.name}"):
+        return OpTables(
+            dense=_curve(counts, operations.dense_s),
+            head=_curve(range(1, MOST_SEQUENCES + 1), operations.head_s),
+            all_reduce=None,
+            decode=(_lattice(_geometric(1, MOST_SEQUENCES), contexts, operations.decode_s),),
+            prefill=(_lattice(_geometric(1, MOST_TOKENS), [0, *contexts], operations.prefill_s),),
+            mixed=(),
+            skew=None,
+        )
+
+
+def _curve(counts: Sequence[int], seconds: Callable[[int], float]) -> Curve:
+    return Curve(tuple(counts), tuple(seconds(count) for count in counts))
+
+
+def _lattice(lines: Sequence[int], others: Sequence[int], seconds: Callable[[int, int], float]) -> Lattice:
+    values = np.array([[seconds(line, other) for other in others] for line in lines])
+    return Lattice((tuple(lines), tuple(others)), values)
+
+
+def _geometric(first: int, last: int) -> list[int]:
+    steps = int(np.ceil(np.log(last / first) / np.log(RATIO)))
+    return sorted({round(float(at)) for at in np.geomspace(first, last, steps + 1)})
