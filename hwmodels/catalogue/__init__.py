@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from typing import Any, Final
 
 from hwmodels.catalogue.names import gpu_called, gpu_like, is_hub_name, llm_called
 from hwmodels.errors import HardwareError
@@ -71,6 +71,9 @@ def llm_named(text: str) -> str:
     return llm_called(text, entries) or text
 
 
+_SOME_HAVE: Final = ("compute_efficiency", "fp8_flops_per_s", "fp4_flops_per_s")
+
+
 def load_gpu(name: str) -> Gpu:
     """The GPU called ``name`` in gpus.yaml, by one of its other names, or in the user's file at that path."""
     name = gpu_named(name)
@@ -79,7 +82,7 @@ def load_gpu(name: str) -> Gpu:
         key: entry[key]
         for key in ("memory_bytes", "memory_bandwidth_bytes_per_s", "flops_per_s", "activation_reserve_bytes")
     }
-    numbers |= {key: entry[key] for key in ("compute_efficiency",) if key in entry}
+    numbers |= {key: entry[key] for key in _SOME_HAVE if key in entry}
     source = "; ".join(f"{key}: {number['source']}" for key, number in numbers.items())
     values = {key: number["value"] for key, number in numbers.items()}
     cache = entry.get("l2_cache_bytes", {}).get("value")
@@ -87,7 +90,13 @@ def load_gpu(name: str) -> Gpu:
     sms = entry.get("sms", {}).get("value")
     unmeasured = is_gpu_file(name) or entry.get("unmeasured", {}).get("value", False)
     return Gpu(
-        name=name, source=source, l2_cache_bytes=cache, nvlink=nvlink, sms=sms, unmeasured=unmeasured, **values
+        name=name,
+        source=source,
+        l2_cache_bytes=cache,
+        nvlink=nvlink,
+        sms=sms,
+        unmeasured=unmeasured,
+        **values,
     )
 
 

@@ -21,6 +21,7 @@ import numpy as np
 from hwmodels.errors import HardwareError
 from hwmodels.models.llm_shape import LlmShape
 from hwmodels.models.parallelism import Parallelism
+from hwmodels.models.precision import Precision
 from hwmodels.profiles.profile import Curve, Lattice, OpTables, Profile, Stamp
 
 LIBRARY: Final = "aiconfigurator-core"
@@ -31,24 +32,30 @@ SYSTEMS: Final = {
 }  # fmt: skip
 ENGINE: Final = "vllm"
 LICENCE: Final = "Apache-2.0"
-# Up to here it is asked: twice vLLM's largest default of prompt tokens in a step, and its largest of sequences.
+# Up to here it is asked: twice vLLM's largest default of prompt tokens in a step, its largest of sequences.
 MOST_TOKENS: Final = 32_768
 MOST_SEQUENCES: Final = 1_024
 # Every count up to the first is asked; above, one per tile of matrix rows, within which times hardly change.
 EVERY_COUNT: Final = 256
 TILE_TOKENS: Final = 64
-# Neighbours of an attention lattice differ by this ratio. What lies between is interpolated on ratios to a form
-# of work (hwmodels.step_times.op_table); half the ratio moves a step by less than 0.5 %
-# (tests/hwmodels/test_aiconfigurator_library.py).
+# Neighbours of an attention lattice differ by this ratio. What lies between is interpolated on ratios to a
+# form of work (hwmodels.step_times.op_table); between the points, steps are within 2 % of what the library
+# itself says (tests/hwmodels/test_aiconfigurator_library.py).
 RATIO: Final = 1.35
 SHORTEST_CONTEXT: Final = 16
 _S_PER_MS: Final = 1e-3
+_VERSION: Final = (
+    "current"  # the newest whole set of tables of a system; without it, hundreds of files are read
+)
+_MOST_ERROR: Final = 200
 _ATTENTION: Final = "attention"
 _HEAD: Final = "logits_gemm"
+# The popularity of experts in its tables of vLLM.
+_SKEW: Final = "experts are chosen by a power law of 1.2"
 # The library's words for number formats (its GEMMQuantMode, MoEQuantMode, KVCacheQuantMode).
 _MATRICES: Final = {
-    "bf16": "bfloat16", "fp16": "bfloat16", "fp8": "fp8", "fp8_block": "fp8", "nvfp4": "nvfp4", "int4": "int4_wo",
-    "int8": "int8_wo",
+    "bf16": "bfloat16", "fp16": "bfloat16", "fp8": "fp8", "fp8_block": "fp8", "nvfp4": "nvfp4",
+    "int4": "int4_wo", "int8": "int8_wo",
 }  # fmt: skip
 _EXPERTS: Final = {
     "bf16": "bfloat16", "fp16": "bfloat16", "fp8": "fp8", "fp8_block": "fp8_block", "nvfp4": "nvfp4",
@@ -81,7 +88,7 @@ class Operations:
     def __init__(self, asked: Asked) -> None:
         """Raises HardwareError if the library is not installed or has no table for an operation."""
         self._engine = _compiled(asked)
-        with _told(asked):
+        with _told(asked.system):
             context, generation = self._engine.run_static_per_op(batch_size=1, isl=64, osl=2)
         self._context = _places([row[0] for row in context])
         self._generation = _places([row[0] for row in generation])
@@ -92,7 +99,9 @@ class Operations:
 
     def head_s(self, sequences: int) -> float:
         """The language-model head over one token of each sequence."""
-        return _seconds(self._engine.evaluate_generation_ops(self._generation.head, batch_size=sequences, s=1))
+        return _seconds(
+            self._engine.evaluate_generation_ops(self._generation.head, batch_size=sequences, s=1)
+        )
 
     def prefill_s(self, new: int, cached: int) -> float:
         """Attention of one chunk of ``new`` tokens behind ``cached``."""
@@ -124,7 +133,7 @@ def asked_profile(gpu: str, llm: LlmShape, parallelism: Parallelism) -> Profile:
     first: HardwareError | None = None
     for asked in _ways(gpu, llm, parallelism):
         try:
-            tables = _tables(Operations(asked), llm)
+            tables = _tables(Operations(asked), llm, asked.system)
         except HardwareError as error:
             first = first or error
             continue
@@ -134,7 +143,7 @@ def asked_profile(gpu: str, llm: LlmShape, parallelism: Parallelism) -> Profile:
             tp=parallelism.tp,
             engine=ENGINE,
             engine_version=_version_of_tables(asked.system),
-            precision=_precision_text(asked, llm),
+            precision=llm.formats.text,
             source=source,
             licence=LICENCE,
             files=(),
@@ -169,13 +178,15 @@ def tables_stamp(gpu: str) -> str:
 
 def _ways(gpu: str, llm: LlmShape, parallelism: Parallelism) -> Iterator[Asked]:
     """What to ask for, the nearest first: tables of fp8 in blocks stand in for plain fp8 and the reverse."""
-    system, precision = SYSTEMS[gpu], llm.precision
-    matrices = _MATRICES[precision.attention]
+    system, precision = SYSTEMS[gpu], llm.formats
     if llm.experts is None and precision.mlp != precision.attention:
         raise HardwareError(
             f"{LIBRARY} has one number format for all matrices of a model, and {llm.name} has "
-            f"{precision.attention} in attention and {precision.mlp} in the MLP: write engine.step_time=roofline"
+            f"{precision.attention} in attention and {precision.mlp} in the MLP: write "
+            "engine.step_time=roofline"
         )
+    _check_formats(precision, llm)
+    matrices = _MATRICES[precision.attention]
     wanted = _EXPERTS[precision.experts] if llm.experts is not None else "bfloat16"
     config = tuple(hf_config(llm).items())
     for experts in dict.fromkeys((wanted, _STAND_INS.get(wanted, wanted))):
@@ -189,6 +200,43 @@ def _ways(gpu: str, llm: LlmShape, parallelism: Parallelism) -> Iterator[Asked]:
             experts=_on(gpu, experts),
             kv=_KV[precision.kv],
         )
+
+
+def _check_formats(precision: Precision, llm: LlmShape) -> None:
+    known = [(precision.attention, _MATRICES), (precision.kv, _KV)]
+    if llm.experts is not None:
+        known.append((precision.experts, _EXPERTS))
+    for name, formats in known:
+        if name not in formats:
+            raise HardwareError(
+                f"{LIBRARY} has no times for {name} of {llm.name}: write one of {', '.join(formats)}, or "
+                "engine.step_time=roofline"
+            )
+
+
+def _notes(asked: Asked, llm: LlmShape) -> tuple[str, ...]:
+    """What was not measured as it will run."""
+    notes = [
+        "operations are interpolated by the library; norms and activations are its estimates, and it has no "
+        "sampler"
+    ]
+    wanted = _EXPERTS.get(llm.formats.experts, "")
+    if llm.experts is not None:
+        notes.append(_SKEW)
+        if asked.experts not in (wanted, f"{wanted}_wo"):
+            notes.append(f"experts in {wanted} take its times of {asked.experts}")
+    if llm.formats.attention == "fp8_block":
+        notes.append("products of fp8 in blocks take its times of plain fp8")
+    return tuple(notes)
+
+
+@cache
+def _version_of_tables(system: str) -> str:
+    _library()
+    from aiconfigurator_core.sdk.perf_database import resolve_query_version
+
+    with _told(system):
+        return str(resolve_query_version(system, ENGINE, _VERSION))
 
 
 def _on(gpu: str, stored: str) -> str:
@@ -217,7 +265,7 @@ def _compiled(asked: Asked) -> Any:
 
 @contextmanager
 def _told(system: str) -> Iterator[None]:
-    """Whatever the library raises becomes one sentence, and its warnings of tables nobody asked for are left out."""
+    """What the library raises becomes one sentence; it does not warn of tables that nobody asked for."""
     disabled = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
@@ -225,8 +273,8 @@ def _told(system: str) -> Iterator[None]:
     except (RuntimeError, ValueError, KeyError, AssertionError) as error:
         first = " ".join(str(error).split())[:_MOST_ERROR]
         raise HardwareError(
-            f"{LIBRARY} has no times for this model on {system} ({first}): write engine.step_time=roofline, or "
-            "another precision, model.tp or cluster"
+            f"{LIBRARY} has no times for this model on {system} ({first}): write another model.precision, "
+            "model.tp or cluster, or engine.step_time=roofline"
         ) from error
     finally:
         logging.disable(disabled)
@@ -237,8 +285,8 @@ def _library() -> Any:
         from aiconfigurator_core import sdk
     except ImportError:
         raise HardwareError(
-            f"engine.step_time=aiconfigurator needs the package {LIBRARY}: pip install 'servetwin[silicon]', or "
-            "write engine.step_time=roofline"
+            f"these step times need the package {LIBRARY}: write pip install 'servetwin[silicon]', or "
+            "engine.step_time=roofline"
         ) from None
     return sdk
 
@@ -254,21 +302,30 @@ def _seconds(rows: Sequence[tuple[str, float, float, str]]) -> float:
     return sum(row[1] for row in rows) * _S_PER_MS
 
 
+def asked_of(llm: LlmShape) -> bool:
+    """Whether a model has no part that the library is not asked for."""
+    return not _odd_part(llm)
+
+
+def _odd_part(llm: LlmShape) -> str:
+    if llm.latent is not None:
+        return "latent attention"
+    if not llm.gated_mlp:
+        return "an MLP without a gate"
+    if llm.experts is None:
+        return ""
+    if llm.experts.shared_width:
+        return "shared experts"
+    return "dense layers before its experts" if llm.experts.dense_layers else ""
+
+
 def hf_config(llm: LlmShape) -> dict[str, Any]:
     """``llm`` in the form of a config.json, under the name of an architecture that the library knows.
 
-    Raises HardwareError for shapes whose operations it would not add up: latent attention, shared experts, dense
-    layers before a mixture, MLPs without a gate.
+    Raises HardwareError for shapes whose operations it would not add up: latent attention, shared experts,
+    dense layers before a mixture, MLPs without a gate.
     """
-    odd = (
-        "latent attention" if llm.latent is not None
-        else "an MLP without a gate" if not llm.gated_mlp
-        else "" if llm.experts is None
-        else "shared experts" if llm.experts.shared_width
-        else "dense layers before its experts" if llm.experts.dense_layers
-        else ""
-    )  # fmt: skip
-    if odd:
+    if odd := _odd_part(llm):
         raise HardwareError(
             f"{llm.name} has {odd}, which is not asked from {LIBRARY}: write engine.step_time=roofline or "
             "engine.profile=FILE"
@@ -299,10 +356,10 @@ def _architecture(llm: LlmShape) -> str:
     return "Qwen3ForCausalLM" if llm.qk_norm else "LlamaForCausalLM"
 
 
-def _tables(operations: Operations, llm: LlmShape) -> OpTables:
+def _tables(operations: Operations, llm: LlmShape, system: str) -> OpTables:
     counts = [*range(1, EVERY_COUNT + 1), *range(EVERY_COUNT + TILE_TOKENS, MOST_TOKENS + 1, TILE_TOKENS)]
     contexts = _geometric(SHORTEST_CONTEXT, llm.max_context_tokens)
-    with _told(f"{llm.name}"):
+    with _told(system):
         return OpTables(
             dense=_curve(counts, operations.dense_s),
             head=_curve(range(1, MOST_SEQUENCES + 1), operations.head_s),

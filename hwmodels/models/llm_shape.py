@@ -4,13 +4,15 @@ from dataclasses import dataclass, replace
 
 from hwmodels.errors import HardwareError
 from hwmodels.models.experts import Experts, LatentAttention
+from hwmodels.models.precision import Precision, uniform
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LlmShape:
     """A decoder with grouped-query attention; the defaults are a Llama's.
 
-    ``bytes_per_parameter`` is also the width of activations and KV (no quantisation on this rung).
+    ``bytes_per_parameter`` is also the width of activations; ``precision`` says how matrices and KV are
+    stored (None: in the same width).
     ``qkv_bias``, ``output_bias`` (after attention) and ``mlp_bias`` add a bias to those matrices,
     ``norm_bias`` one to every norm (LayerNorm instead of RMSNorm). ``gated_mlp`` False: two matrices with the
     activation between them, as in OPT, instead of three. ``qk_norm``: queries and keys are normalised per
@@ -41,6 +43,17 @@ class LlmShape:
     position_rows: int = 0
     experts: Experts | None = None
     latent: LatentAttention | None = None
+    precision: Precision | None = None
+
+    @property
+    def formats(self) -> Precision:
+        """How matrices and KV are stored."""
+        return self.precision or uniform(self.bytes_per_parameter)
+
+    @property
+    def quantised(self) -> bool:
+        """Whether matrices or KV have another width than the rest of the model."""
+        return self.precision is not None and self.precision != uniform(self.bytes_per_parameter)
 
     @property
     def linear_parameters_per_layer(self) -> int:
@@ -98,12 +111,41 @@ class LlmShape:
         """Bytes of all routed experts of all layers."""
         if self.experts is None:
             return 0
-        return self.moe_layers * self.experts.routed_parameters(self.hidden) * self.bytes_per_parameter
+        formats = self.formats
+        routed = self.experts.routed_parameters(self.hidden)
+        return self.moe_layers * formats.format(formats.experts).size_bytes(routed)
 
     @property
     def weight_bytes(self) -> int:
         """Bytes of all weights over all tensor-parallel ranks together."""
-        return self.parameters * self.bytes_per_parameter
+        layers = sum(self.layer_bytes(layer) for layer in range(self.layers))
+        beside = self.parameters - sum(self.parameters_of(layer) for layer in range(self.layers))
+        return layers + beside * self.bytes_per_parameter
+
+    @property
+    def linear_bytes_per_layer(self) -> int:
+        """Bytes of the matrices of a dense layer."""
+        formats = self.formats
+        attention = self._attention_parameters
+        mlp = self.linear_parameters_per_layer - attention
+        return formats.format(formats.attention).size_bytes(attention) + formats.format(
+            formats.mlp
+        ).size_bytes(mlp)
+
+    def layer_bytes(self, layer: int, expert_parts: int = 1) -> int:
+        """Bytes of one layer; of its routed experts one part in ``expert_parts``."""
+        formats = self.formats
+        routed = self.routed_parameters_of(layer)
+        attention = self._attention_parameters
+        dense = self.experts is None or layer < self.experts.dense_layers
+        mlp = self.linear_parameters_per_layer - attention if dense else self._shared_parameters
+        rest = self.parameters_of(layer) - attention - mlp - routed
+        return (
+            formats.format(formats.attention).size_bytes(attention)
+            + formats.format(formats.mlp).size_bytes(mlp)
+            + formats.format(formats.experts).size_bytes(-(-routed // expert_parts))
+            + rest * self.bytes_per_parameter
+        )
 
     @property
     def kv_bytes_per_token(self) -> int:
@@ -112,8 +154,10 @@ class LlmShape:
         A latent is not split over heads: each rank keeps a copy, and this is one copy (``kv_copies``).
         """
         if self.latent is not None:
-            return self.layers * self.latent.kv_elements * self.bytes_per_parameter
-        return 2 * self.layers * self.kv_heads * self.head_dim * self.bytes_per_parameter
+            values = self.layers * self.latent.kv_elements
+        else:
+            values = 2 * self.layers * self.kv_heads * self.head_dim
+        return self.formats.format(self.formats.kv).size_bytes(values)
 
     def kv_copies(self, tp: int) -> int:
         """How many times ``tp`` ranks together hold the bytes of ``kv_bytes_per_token``."""
@@ -155,6 +199,10 @@ class LlmShape:
 
     def _beside_routed(self, experts: Experts) -> int:
         return experts.gate_parameters(self.hidden) + experts.shared_parameters(self.hidden)
+
+    @property
+    def _shared_parameters(self) -> int:
+        return 0 if self.experts is None else self.experts.shared_parameters(self.hidden)
 
     @property
     def _norm_parameters(self) -> int:

@@ -55,13 +55,15 @@ def model_units(
     positions = shape.position_rows * shape.hidden
     norm = shape.final_norm_parameters
     head_is_embedding = shape.tied_embeddings and first and last
-    parameters: list[tuple[str, int | None, int]] = []
+    width = shape.bytes_per_parameter
+    whole: list[Unit] = []
     if first:
-        parameters.append(("embedding", None, table + positions + (norm if head_is_embedding else 0)))
-    parameters += [(f"layer {layer}", layer, _of_layer(shape, layer, expert_parts)) for layer in wanted]
+        whole.append(
+            Unit("embedding", None, width * (table + positions + (norm if head_is_embedding else 0)))
+        )
+    whole += [Unit(f"layer {layer}", layer, shape.layer_bytes(layer, expert_parts)) for layer in wanted]
     if last and not head_is_embedding:
-        parameters.append(("head", None, table + norm))
-    whole = [Unit(name, layer, count * shape.bytes_per_parameter) for name, layer, count in parameters]
+        whole.append(Unit("head", None, width * (table + norm)))
     return shard(whole, tp, rank)
 
 
@@ -70,11 +72,6 @@ def _stack_units(stack: LayerStack, wanted: range) -> tuple[Unit, ...]:
     units = [Unit(f"layer {layer}", layer, stack.layer_bytes[layer]) for layer in wanted]
     first = [Unit("embedding", None, 0)] if wanted.start == 0 else []
     return (*first, *units, *([Unit("head", None, 0)] if wanted.stop == stack.layers else []))
-
-
-def _of_layer(shape: LlmShape, layer: int, expert_parts: int) -> int:
-    routed = shape.routed_parameters_of(layer)
-    return shape.parameters_of(layer) - routed + -(-routed // expert_parts)
 
 
 def layers_first(units: Sequence[Unit]) -> tuple[Unit, ...]:

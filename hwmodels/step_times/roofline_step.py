@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from hwmodels.errors import HardwareError
 from hwmodels.gpus.gpu import Gpu
 from hwmodels.models.llm_shape import LlmShape
+from hwmodels.models.precision import FORMATS
 from hwmodels.step_times.all_reduce import NO_ALL_REDUCE, AllReduce, RankTimes, StepAllReduce
 from hwmodels.step_times.step_error import ROUGH, StepErrors, all_off_by, all_reduce_errors, off_by
 from hwmodels.step_times.step_time import Interplay, Piece, StepLimits
@@ -142,10 +143,11 @@ def roofline_step_model(
     attention_compute, attention_memory = efficiencies.of_attention
     of_links = (label,) if (label := all_reduce.of(tp).label) else ()
     linear = llm.layers * llm.linear_parameters_per_layer
+    computes = FORMATS[llm.formats.mlp].computes
     head = llm.embedding_parameters
     model = RooflineStepModel(
-        layers_weight_read_s=linear * llm.bytes_per_parameter / (bytes_per_s * memory),
-        layers_compute_s_per_token=2 * linear / (flops_per_s * compute),
+        layers_weight_read_s=llm.layers * llm.linear_bytes_per_layer / (bytes_per_s * memory),
+        layers_compute_s_per_token=2 * linear / (gpu.flops_in(computes) * tp * compute),
         head_weight_read_s=head * llm.bytes_per_parameter / (bytes_per_s * memory),
         head_compute_s_per_sequence=2 * head / (flops_per_s * compute),
         all_reduce=all_reduce.of_step(llm, tp),

@@ -6,6 +6,7 @@ from typing import Literal, get_args
 from hwmodels.catalogue import llm_names, load_llm
 from hwmodels.errors import HardwareError
 from hwmodels.gpus.gpu import Gpu
+from hwmodels.importers.aiconfigurator_library import asked_of, asked_profile, knows
 from hwmodels.models.llm_shape import LlmShape
 from hwmodels.models.parallelism import Parallelism
 from hwmodels.profiles.profile import Curve, Profile
@@ -24,7 +25,9 @@ from hwmodels.step_times.step_time import StepModel
 from hwmodels.step_times.whole_step import WholeStepModel
 from hwmodels.step_times.whole_step_error import whole_step_model
 
-StepModelKind = Literal["auto", "whole_step", "op_table", "linear", "calibrated_roofline", "roofline"]
+StepModelKind = Literal[
+    "auto", "whole_step", "op_table", "linear", "calibrated_roofline", "roofline", "aiconfigurator"
+]
 
 
 def step_model(
@@ -47,7 +50,8 @@ def step_model(
     of exactly this shape, else 'roofline', the datasheet's. ``imitated``: the engine whose all-reduce times
     are used. For a mixture of experts whose engines step together (``parallelism.dp`` above 1) the model is
     an engine's own part: ``shared_experts`` has the common part. ``shared_tokens``: sequences may hold the
-    same tokens, of so many different ones at most.
+    same tokens, of so many different ones at most. 'aiconfigurator' asks NVIDIA's library; 'auto' does where
+    nothing else knows the numbers (``asks_library``).
     """
     if kind not in get_args(StepModelKind):
         raise HardwareError(f"unknown step model {kind!r}; write one of {', '.join(get_args(StepModelKind))}")
@@ -55,6 +59,10 @@ def step_model(
     parallelism.check(llm)
     if kind == "whole_step" or isinstance(profile, StepProfile):
         return _of_whole_steps(kind, profile, parallelism)
+    if kind == "aiconfigurator" or (
+        kind == "auto" and profile is None and asks_library(gpu, llm, parallelism)
+    ):
+        return _of_library(gpu, llm, parallelism)
     llm.require_known_attention()
     if llm.experts is not None:
         return _of_mixture(
@@ -76,6 +84,26 @@ def step_model(
         gpu, llm, tp, all_reduce=load_all_reduce(gpu.name, imitated), efficiencies=efficiencies_of(gpu)
     )
     return _of_shared(declared, shared_tokens)
+
+
+def asks_library(gpu: Gpu, llm: LlmShape, parallelism: Parallelism) -> bool:
+    """Whether ``auto`` asks AIConfigurator's library: it alone has tables of these numbers on this GPU.
+
+    16-bit models keep the catalogue's coefficients or the datasheet; a mixture without coefficients is asked.
+    """
+    if not knows(gpu.name) or parallelism.dp > 1 or not asked_of(llm):
+        return False
+    known = linear_key(gpu, llm, parallelism.tp) in linear_keys()
+    return llm.quantised or (llm.experts is not None and not known)
+
+
+def _of_library(gpu: Gpu, llm: LlmShape, parallelism: Parallelism) -> StepModel:
+    if parallelism.dp > 1:
+        raise HardwareError(
+            "engine.step_time=aiconfigurator describes a single engine: write engine.data_parallel_size=1, "
+            "or engine.profile=FILE"
+        )
+    return OpTableStepModel(asked_profile(gpu.name, llm, parallelism))
 
 
 def of_stages(model: StepModel, resident_tokens: int) -> StepModel:
@@ -181,7 +209,7 @@ def _of_whole_steps(kind: str, profile: Profile | StepProfile | None, parallelis
 
 def linear_key(gpu: Gpu, llm: LlmShape, tp: int) -> LinearKey:
     """The catalogue key of these coefficients; or that of a model with the same shape if only it has them."""
-    named = LinearKey(gpu.name, llm.name, tp)
+    named = LinearKey(gpu.name, f"{llm.name} in {llm.formats.text}" if llm.quantised else llm.name, tp)
     known = linear_keys()
     if named in known:
         return named

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hwmodels.catalogue import load_gpu, load_llm
+from hwmodels.catalogue import load_gpu
 from hwmodels.catalogue.stacks import is_stack, load_stack
 from hwmodels.errors import HardwareError
 from hwmodels.gpus.gpu import Gpu
@@ -32,7 +32,7 @@ from hwmodels.step_times.step_error import StepErrors
 from hwmodels.step_times.step_time import StepModel
 from hwmodels.step_times.unequal_contexts import UnequalContexts, unequal_contexts
 from hwmodels.step_times.whole_step import WholeStepModel
-from servetwin.assemble.hosted import hosted_models
+from servetwin.assemble.hosted import hosted_models, run_shape
 from servetwin.assemble.stage_cut import cut_of
 from servetwin.config.config import RunConfig
 from servetwin.config.engine_config import EngineConfig
@@ -121,7 +121,7 @@ def _of_stack(stack: LayerStack) -> Hardware:
 def _of_shape(config: RunConfig, shape_name: str, tp: int) -> Hardware:
     if is_stack(shape_name):
         return _of_stack(load_stack(shape_name))
-    engine, gpu, llm = config.engine, load_gpu(config.cluster.gpu), load_llm(shape_name)
+    engine, gpu, llm = config.engine, load_gpu(config.cluster.gpu), run_shape(config, shape_name)
     profile, use = _profile_of(engine, gpu, llm, tp)
     imitated = Imitated(engine.software, engine.version)
     shared = parallelism_of(engine, tp)
@@ -254,6 +254,8 @@ def overhead_of(engine: EngineConfig, operations: StepModel, layers: int) -> Eng
 
 def precision_of(llm: LlmShape) -> str:
     """Return the number format that a run computes in."""
+    if llm.quantised:
+        return llm.formats.text
     return _PRECISION.get(llm.bytes_per_parameter, f"{8 * llm.bytes_per_parameter}-bit")
 
 

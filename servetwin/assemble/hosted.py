@@ -1,7 +1,8 @@
 """The models that a run hosts: names, shapes, and the GPUs of instances that always run."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +11,7 @@ from hwmodels.catalogue import load_llm
 from hwmodels.catalogue.stacks import is_stack, load_stack
 from hwmodels.models.llm_shape import LlmShape
 from hwmodels.models.load_units import Shape
+from hwmodels.models.precision import stored_as
 from hwmodels.topology.cluster_file import load_cluster
 from servetwin.config.config import RunConfig
 from servetwin.config.models_config import shapes_of
@@ -21,13 +23,16 @@ from traces.workload import Workload
 class HostedModel:
     """A model with its own parameters. ``shape_name``: its name in the catalogue.
 
-    ``tp``: GPUs per replica, or for each of its ``pp`` pipeline stages.
+    ``tp``: GPUs per replica, or for each of its ``pp`` pipeline stages. ``precision``, ``kv_cache_dtype``:
+    how it is stored, in the run's words.
     """
 
     name: str
     shape_name: str
     tp: int
     pp: int = 1
+    precision: str | None = None
+    kv_cache_dtype: str = "auto"
 
     @property
     def gpus(self) -> int:
@@ -37,7 +42,14 @@ class HostedModel:
     @property
     def shape(self) -> LlmShape:
         """Layers, bytes and all other properties that follow from the catalogue's entry."""
-        return load_llm(self.shape_name)
+        return stored_shape(self.shape_name, self.precision, self.kv_cache_dtype)
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of its weights, as stored."""
+        if is_stack(self.shape_name):
+            return load_stack(self.shape_name).weight_bytes
+        return self.shape.weight_bytes
 
     @property
     def max_context_tokens(self) -> int:
@@ -51,11 +63,12 @@ def hosted_models(config: RunConfig) -> tuple[HostedModel, ...]:
     The only model of ``models=one`` has the catalogue's name.
     """
     model, count = config.model, config.models.count
+    precision, kv = model.precision, config.engine.kv_cache_dtype
     if count is None:
-        return (HostedModel(model.name, model.name, model.tp, model.pp),)
+        return (HostedModel(model.name, model.name, model.tp, model.pp, precision, kv),)
     shapes = shapes_of(config.models.shapes, model.name, model.tp)
     return tuple(
-        HostedModel(f"{name}#{index:04d}", name, tp)
+        HostedModel(f"{name}#{index:04d}", name, tp, 1, precision, kv)
         for index, (name, tp) in ((index, shapes[index % len(shapes)]) for index in range(count))
     )
 
@@ -65,11 +78,34 @@ def shape_named(name: str) -> Shape:
     return load_stack(name) if is_stack(name) else load_llm(name)
 
 
+def stored_shape(name: str, precision: str | None, kv_cache_dtype: str) -> LlmShape:
+    """Return the shape of a model that decodes, stored as the run says."""
+    return _stored(load_llm(name), precision, kv_cache_dtype)
+
+
+@cache
+def _stored(shape: LlmShape, precision: str | None, kv_cache_dtype: str) -> LlmShape:
+    stored = stored_as(shape.bytes_per_parameter, shape.precision, precision, kv_cache_dtype)
+    return shape if stored == shape.precision else replace(shape, precision=stored)
+
+
+def run_shape(config: RunConfig, name: str | None = None) -> LlmShape:
+    """Return the shape of a model of the run (None: of its only one), stored as the run says."""
+    return stored_shape(name or config.model.name, config.model.precision, config.engine.kv_cache_dtype)
+
+
 def shapes_by_model(config: RunConfig) -> dict[str, Shape]:
     """Map each hosted model to its shape; models of one shape share the object."""
     hosted = hosted_models(config)
-    shapes = {name: shape_named(name) for name in dict.fromkeys(model.shape_name for model in hosted)}
+    shapes = {
+        name: shape_in_run(config, name) for name in dict.fromkeys(model.shape_name for model in hosted)
+    }
     return {model.name: shapes[model.shape_name] for model in hosted}
+
+
+def shape_in_run(config: RunConfig, name: str) -> Shape:
+    """Return the shape of a model that decodes, stored as the run says, or of one without KV."""
+    return load_stack(name) if is_stack(name) else run_shape(config, name)
 
 
 def codes_of(workload: Workload, hosted: Sequence[HostedModel]) -> NDArray[np.int64]:

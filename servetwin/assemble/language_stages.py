@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from hwmodels.catalogue import load_gpu, load_llm
+from hwmodels.catalogue import load_gpu
 from hwmodels.errors import HardwareError
 from hwmodels.models.load_units import model_units
 from hwmodels.step_times.rows import FIXED_PER_S
@@ -50,7 +50,7 @@ def language_setups(config: RunConfig, hardware: Mapping[str, Hardware]) -> dict
         if config.pipeline.recut != "none":
             setup = replace(setup, most_layers=_most_layers(prototypes, parts[-1].last))
     if config.pipeline.moves:
-        shape = load_llm(model.shape_name)
+        shape = model.shape
         setup = replace(setup, kv_layer_bytes=shape.kv_bytes_per_token // shape.layers)
     return {model.name: setup}
 
@@ -121,7 +121,7 @@ def _most_layers(parts: Collection[Part], layers: int) -> int:
 def _prototype(config: RunConfig, layers: range) -> Replica:
     """Return a replica of a stage with number -1 and without a GPU."""
     (model,), engine = hosted_models(config), config.engine
-    gpu, llm = load_gpu(config.cluster.gpu), load_llm(model.shape_name)
+    gpu, llm = load_gpu(config.cluster.gpu), model.shape
     blocks = kv_memory(engine, gpu, llm, _TP, (layers,)).blocks
     return Replica(
         id=-1,

@@ -3,12 +3,13 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from hwmodels.catalogue import load_gpu, load_llm
+from hwmodels.catalogue import load_gpu
 from hwmodels.models.stage_cuts import Cut
 from hwmodels.step_times.stage_rows import StageHop, StageRows, activation_bytes, head_share
 from hwmodels.topology.link import gpu
 from hwmodels.topology.topology import Topology, build
 from servetwin.assemble.hardware import Hardware
+from servetwin.assemble.hosted import run_shape
 from servetwin.assemble.stage_cut import required_cut
 from servetwin.config.compose.clusters import spec_of_cluster
 from servetwin.config.config import RunConfig
@@ -42,7 +43,7 @@ def stage_rows(
 
     ``cut``: None means the run's own.
     """
-    shape = load_llm(config.model.name)
+    shape = run_shape(config)
     cut = required_cut(config) if cut is None else cut
     between = [StageHop(0.0, 0.0)] * (len(cut) - 1) if hops is None else hops
     return StageRows(hardware.rows, cut, head_share(load_gpu(config.cluster.gpu), shape), between)
@@ -58,7 +59,7 @@ def hops_of(config: RunConfig, gpus: Sequence[int], topology: Topology | None) -
     pp = len(gpus) // tp
     if topology is None:
         return (StageHop(0.0, 0.0),) * (pp - 1)
-    part_bytes = activation_bytes(load_llm(config.model.name)) / tp
+    part_bytes = activation_bytes(run_shape(config)) / tp
     hops = list[StageHop]()
     for stage in range(pp - 1):
         first = gpus[stage * tp : stage * tp + tp]

@@ -2,11 +2,12 @@
 
 from typing import Final
 
-from hwmodels.catalogue import load_gpu, load_llm
+from hwmodels.catalogue import load_gpu
 from hwmodels.catalogue.stacks import PUBLISHED, is_stack, stack_of_shape
 from hwmodels.models.llm_shape import LlmShape
 from hwmodels.models.stage_cuts import CUTS, Cut, bytes_cut, even_cut, given_cut, time_cut
 from hwmodels.step_times.stage_rows import SHARE_BITS, head_share
+from servetwin.assemble.hosted import run_shape
 from servetwin.config.config import RunConfig
 from serving.vocabulary.errors import UserError
 
@@ -26,7 +27,7 @@ def stage_count(config: RunConfig) -> int:
 
 def required_cut(config: RunConfig) -> Cut:
     """Return the cut of a run whose model is in stages."""
-    cut = cut_of(config, load_llm(config.model.name))
+    cut = cut_of(config, run_shape(config))
     assert cut is not None, "the replicas are whole"
     return cut
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from hwmodels.catalogue import load_llm
+from servetwin.assemble.hosted import run_shape
 from servetwin.cli.compare_repeats import as_data
 from servetwin.compare.agreement import AGREES, agreement_of
 from servetwin.config.compose.compose import load_config
@@ -44,7 +44,7 @@ def scaling_keys(config: RunConfig) -> dict[str, str]:
     prepared = prepare(config)
     prompts_tokens = config.engine.max_num_seqs * float(prepared.workload.prompt_tokens.mean())
     upper_s = prompts_tokens / prepared.estimates.models[0].prefill_tokens_per_s
-    link_gbps = load_llm(config.model.name).weight_bytes * 8 / upper_s / _BITS_PER_GBIT
+    link_gbps = run_shape(config).weight_bytes * 8 / upper_s / _BITS_PER_GBIT
     measured_gbps = config.cluster.nic_gbps
     if measured_gbps is not None:
         link_gbps = min(link_gbps, measured_gbps)

@@ -6,6 +6,7 @@ Each key is declared at its field (``servetwin.config.key``).
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from hwmodels.models.precision import PRECISIONS
 from servetwin.config import readers
 from servetwin.config.engine_config import EngineConfig
 from servetwin.config.faults_config import NO_FAULTS, FaultsConfig
@@ -114,6 +115,14 @@ class ModelConfig:
         "layers of each stage, such as `9+9+9+5`",
         default="layers",
         read_by=(STAGED_REPLICAS,),
+    )
+    precision: str | None = key(
+        "the number format that the matrices of its layers are stored in ([PRECISION](PRECISION.md)); "
+        "null: as its config.json says, models of the catalogue in 16 bits",
+        default=None,
+        choices=PRECISIONS,
+        omit=None,
+        read_by=(readers.MODELS_THAT_DECODE, readers.SIMULATION),
     )
     checkpoint: str | None = key(
         "the folder from which workers read parameters ([REALEXEC](REALEXEC.md#models)); its "

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
+from hwmodels.models.precision import KV_FORMATS
 from servetwin.config import readers
 from servetwin.config.key import COUNT, NOT_NEGATIVE, POSITIVE, Range, key
 from servetwin.config.readers import (
@@ -16,8 +17,17 @@ from servetwin.config.readers import (
 )
 from servetwin.config.vllm_defaults import USAGE_CONTEXTS
 
+KV_CACHE_DTYPES: Final = ("auto", *KV_FORMATS)
 RESERVES: Final = ("max_new_tokens", "oracle", "mean")
-STEP_TIMES: Final = ("auto", "whole_step", "op_table", "linear", "calibrated_roofline", "roofline")
+STEP_TIMES: Final = (
+    "auto",
+    "whole_step",
+    "op_table",
+    "linear",
+    "calibrated_roofline",
+    "roofline",
+    "aiconfigurator",
+)
 # What happens to the KV of preempted requests: dropped and recomputed, or kept in host memory.
 PREEMPTIONS: Final = ("recompute", "swap")
 RECOMPUTE: Final = PREEMPTIONS[0]
@@ -178,6 +188,14 @@ class EngineConfig:
         within=COUNT,
         read_by=(MODELS_THAT_DECODE,),
     )
+    kv_cache_dtype: str = key(
+        "the number format of the KV cache (vLLM's `--kv-cache-dtype`): `fp8`, `bf16`, or `auto`: what the "
+        "checkpoint says, else the model's own",
+        default="auto",
+        choices=KV_CACHE_DTYPES,
+        omit="auto",
+        read_by=(MODELS_THAT_DECODE, readers.SIMULATION),
+    )
     gpu_memory_utilization: float = key(
         "share of each GPU that the engine may use", default=0.9, within=Range(low=0, high=1, open_low=True)
     )
@@ -220,8 +238,9 @@ class EngineConfig:
     step_time: str = key(
         "`whole_step` (a folder of measured steps), `op_table` (a profile), `linear` (fitted "
         "to the profile, else the catalogue's coefficients), `calibrated_roofline` (fitted to "
-        "a profile), `roofline` (datasheet), or `auto`: the profile if there is one, else "
-        "catalogue coefficients, else the datasheet ([STEP_TIMES.md](STEP_TIMES.md))",
+        "a profile), `roofline` (datasheet), `aiconfigurator` (NVIDIA's library of measured operations), or "
+        "`auto`: the profile if there is one, else catalogue coefficients, else for quantised models and "
+        "mixtures of experts that library, else the datasheet ([STEP_TIMES.md](STEP_TIMES.md))",
         default="auto",
         choices=STEP_TIMES,
         read_by=(MODELS_THAT_DECODE,),

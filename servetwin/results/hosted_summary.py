@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from servetwin.assemble.hardware import Hardware
-from servetwin.assemble.hosted import HostedModel, codes_of, hosted_models, shape_named
+from servetwin.assemble.hosted import HostedModel, codes_of, hosted_models
 from servetwin.config.config import RunConfig
 from serving.vocabulary.estimates import Estimates
 from traces.columns import Names
@@ -72,7 +72,7 @@ def _shapes(hosted: tuple[HostedModel, ...], hardware: Mapping[str, Hardware]) -
             "shape": shape,
             "tp": tp,
             "models": len(models),
-            "weight_bytes": shape_named(shape).weight_bytes,
+            "weight_bytes": models[0].weight_bytes,
             "kv_capacity": hardware[models[0].name].kv_arithmetic,
             "step_time": hardware[models[0].name].step.source,
             "error_band": hardware[models[0].name].step.error_band,

@@ -1,10 +1,11 @@
 """Why an instance has several GPUs if the user did not set their number."""
 
-from hwmodels.catalogue import load_gpu, load_llm
+from hwmodels.catalogue import load_gpu
 from hwmodels.catalogue.stacks import is_stack
 from hwmodels.gpus.gpu import Gpu
 from hwmodels.models.llm_shape import LlmShape
 from servetwin.assemble.hardware import precision_of, reserve_bytes
+from servetwin.assemble.hosted import run_shape
 from servetwin.config.config import RunConfig
 from servetwin.config.options import option_file, option_groups
 
@@ -18,7 +19,7 @@ def gpus_of_an_instance(config: RunConfig) -> str:
         return ""
     if model.name not in option_groups()["model"] or option_file("model", model.name)["tp"] != model.tp:
         return ""
-    gpu, llm = load_gpu(config.cluster.gpu), load_llm(model.name)
+    gpu, llm = load_gpu(config.cluster.gpu), run_shape(config)
     whose = "a pipeline stage" if model.pp > 1 else "an instance"
     return (
         f"{whose} is {model.tp} GPUs (model.tp={model.tp}, the default of model={model.name}): "
