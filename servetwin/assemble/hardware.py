@@ -8,6 +8,7 @@ from hwmodels.catalogue import load_gpu
 from hwmodels.catalogue.stacks import is_stack, load_stack
 from hwmodels.errors import HardwareError
 from hwmodels.gpus.gpu import Gpu
+from hwmodels.importers.aiconfigurator_library import knows, tables_stamp
 from hwmodels.importers.step_profile_file import is_step_profile, read_step_profile
 from hwmodels.models.kv_capacity import KvCapacity, kept_free, kv_capacity
 from hwmodels.models.layer_stack import LayerStack
@@ -34,6 +35,7 @@ from hwmodels.step_times.unequal_contexts import UnequalContexts, unequal_contex
 from hwmodels.step_times.whole_step import WholeStepModel
 from servetwin.assemble.hosted import hosted_models, run_shape
 from servetwin.assemble.stage_cut import cut_of
+from servetwin.config.compose.library_tables import check_library_tables
 from servetwin.config.config import RunConfig
 from servetwin.config.engine_config import EngineConfig
 from servetwin.config.vllm_defaults import batch_defaults
@@ -140,6 +142,8 @@ def _of_shape(config: RunConfig, shape_name: str, tp: int) -> Hardware:
         expert_skew=engine.expert_skew,
         shared_tokens=kv.ends[1] * engine.block_tokens if engine.prefix_caching else None,
     )
+    if engine.step_time_tables is not None and knows(gpu.name):
+        check_library_tables(engine.step_time_tables, tables_stamp(gpu.name))
     if cut is not None:
         operations = of_stages(operations, kv.ends[1] * engine.block_tokens)
     overhead = overhead_of(engine, operations, llm.layers)

@@ -245,6 +245,13 @@ class EngineConfig:
         choices=STEP_TIMES,
         read_by=(MODELS_THAT_DECODE,),
     )
+    step_time_tables: str | None = key(
+        "the library and the tables that the step times of `aiconfigurator` came from, written by the run; "
+        "a run from its config.yaml refuses others. null: those that are installed",
+        default=None,
+        omit=None,
+        read_by=(MODELS_THAT_DECODE, readers.SIMULATION),
+    )
     profile: str | None = key(
         "a file of operation tables, from `servetwin profile import`, or a folder of measured "
         "whole steps ([PROFILES](PROFILES.md))",
