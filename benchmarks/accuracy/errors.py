@@ -8,11 +8,20 @@ from typing import Final
 from benchmarks.accuracy.runs import SimulatedRun
 from benchmarks.kv_memory import Logged
 from servetwin.results.ranges import range_in, value_of
+from servetwin.run.ends import near_saturation
 
 # What a page that buyers believe must keep on unsaturated runs, in percent; the last two are of ranges.
 MOST_PERCENT: Final = {"ttft_ms.mean": 10.0, "tpot_ms.mean": 4.0, "e2e_ms.mean": 5.0}
 LEAST_COVERED: Final = 0.90
 MOST_OF_KV: Final = 0.03
+# Regimes: by requests that decode at once, up to the number; more than the last; and where requests wait.
+BY_DECODING: Final = {"idle: up to 10 decode": 10.0, "loaded: up to 64 decode": 64.0}
+MANY: Final = "more than 64 decode"
+KNEE: Final = "knee: requests wait at one end of the range"
+BEYOND: Final = "beyond: more came than were served"
+REGIMES: Final = (*BY_DECODING, MANY, KNEE, BEYOND)
+STEPS: Final = ("tpot_ms.mean", "itl_ms.p50")
+WAITS: Final = ("ttft_ms.mean", "ttft_ms.p95")
 COVERED: Final = ("ttft_ms.mean", "ttft_ms.p90", "tpot_ms.mean", "e2e_ms.mean", "e2e_ms.p90")
 
 
@@ -68,11 +77,12 @@ def errors_of(runs: Iterable[SimulatedRun]) -> list[Error]:
 
 def rows_of(errors: Sequence[Error]) -> list[Row]:
     """One row per metric, in the order in which the metrics come."""
-    return [_row(metric, [error for error in errors if error.metric == metric])
+    return [row_of(metric, [error for error in errors if error.metric == metric])
             for metric in dict.fromkeys(error.metric for error in errors)]  # fmt: skip
 
 
-def _row(metric: str, errors: Sequence[Error]) -> Row:
+def row_of(metric: str, errors: Sequence[Error]) -> Row:
+    """Mean, bias, P90, coverage and width of these errors."""
     sizes = sorted(abs(error.percent) for error in errors)
     return Row(
         metric=metric,
@@ -83,6 +93,16 @@ def _row(metric: str, errors: Sequence[Error]) -> Row:
         covered=fmean(error.covered for error in errors),
         width=median(error.width for error in errors),
     )
+
+
+def regime_of(run: SimulatedRun) -> str:
+    """How loaded the server was: by decoding requests, or whether a small error decides, as simulated."""
+    if run.run.saturated:
+        return BEYOND
+    if near_saturation(run.summary["range"]):
+        return KNEE
+    decoding = run.summary["energy"]["decode_batch"]
+    return next((name for name, most in BY_DECODING.items() if decoding <= most), MANY)
 
 
 def covered_share(errors: Sequence[Error]) -> float:

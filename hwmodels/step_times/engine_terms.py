@@ -8,7 +8,7 @@ from hwmodels.catalogue.by_version import entries_up_to
 from hwmodels.errors import HardwareError
 from hwmodels.step_times.linear_step import LinearStepModel, TiledStepModel
 from hwmodels.step_times.op_table_step import OpTableStepModel
-from hwmodels.step_times.step_error import StepError, StepErrors, off_by
+from hwmodels.step_times.step_error import LeastErrors, StepError, StepErrors, off_by
 from hwmodels.step_times.step_time import StepModel
 
 ENGINE_TERMS_FILE: Final = "engine_terms.yaml"
@@ -34,25 +34,27 @@ def errors_in_runs(operations: StepModel, gpu: str, engine: str, version: str) -
     """The error of steps with the engine's fitted overhead, where whole measured runs judge it.
 
     Steps with decodes are as far off as the tables' own decode steps on held-out lines, but no less than
-    the runs show (``steps`` of the entry): that prompts beside them are added, and products composed, was
-    right there. Mixed steps that were measured keep their own error. None for GPUs without
-    such runs (on RTX cards mixed steps cost more than their parts), for other rungs than tables of operations
-    and lines fitted to them, for labelled all-reduces, and for mixtures of experts.
+    the runs show with as many sequences (``steps`` of the entry): that prompts beside them are added, and
+    products composed, was right there. Mixed steps that were measured keep their own error. None for GPUs
+    without such runs (on RTX cards mixed steps cost more than their parts), for other rungs than tables of
+    operations and lines fitted to them, for labelled all-reduces, and for mixtures of experts.
     """
     steps = _entry(engine, version)["steps"]
     judged = isinstance(operations, (OpTableStepModel, LinearStepModel, TiledStepModel))
     if not judged or operations.labels or gpu not in steps["gpus"]:
         return None
-    own, least = operations.errors, off_by(steps["least"], "measured runs", steps["source"])
-    with_decodes = StepError(
-        min(own.decode.low, least.low),
-        max(own.decode.high, least.high),
-        "measured runs",
-        f"{own.decode.source}, at least {100 * steps['least']:g} % as in {steps['source']}",
+    own, source = operations.errors, steps["source"]
+    anchors = tuple((int(n), off_by(share, "measured runs", source)) for n, share in steps["least"])
+    told = ", ".join(f"{100 * share:g} % at {n}" for n, share in steps["least"])
+    told = f"{own.decode.source}, by decoding sequences at least {told} as in {source}"
+    alone = StepError(own.decode.low, own.decode.high, "measured runs", told)
+    mixed = own.mixed if operations.interplay is not None else alone
+    widest = max((error for _, error in anchors), key=lambda error: error.high)
+    decode, mixed_most = (
+        StepError(min(one.low, widest.low), max(one.high, widest.high), one.how, one.source)
+        for one in (alone, mixed)
     )
-    return StepErrors(
-        own.prefill, with_decodes, own.mixed if operations.interplay is not None else with_decodes
-    )
+    return StepErrors(own.prefill, decode, mixed_most, LeastErrors(anchors, alone, mixed))
 
 
 def _entry(engine: str, version: str) -> Mapping[str, Any]:

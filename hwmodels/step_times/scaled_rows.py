@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
+from math import log
 from typing import Final
 
 from hwmodels.step_times.engine_overhead import EngineOverhead, EngineStepModel
@@ -14,11 +16,26 @@ _ONE: Final = 1 << FACTOR_BITS
 
 @dataclass(frozen=True, slots=True)
 class PhaseFactors:
-    """The factors for a step's operations: with prompts alone, with decodes alone, with both."""
+    """The factors for a step's operations: with prompts alone, with decodes alone, with both.
+
+    ``least``: (decoding sequences, factor), ascending, on the same side of 1: no step with decodes has less.
+    Between two numbers it goes by their logarithm.
+    """
 
     prefill: float = 1.0
     decode: float = 1.0
     mixed: float = 1.0
+    least: tuple[tuple[int, float], ...] = ()
+
+    def with_decodes(self, sequences: int, own: float) -> float:
+        """The factor of a step that decodes so many sequences; ``own``: ``decode`` or ``mixed``."""
+        if not self.least:
+            return own
+        least = self.least[0 if sequences <= self.least[0][0] else -1][1]
+        for (few, low), (many, high) in pairwise(self.least):
+            if few < sequences < many:
+                least = low + (high - low) * log(sequences / few) / log(many / few)
+        return max(own, least) if least > 1.0 else min(own, least)
 
 
 class ScaledRows:
@@ -32,8 +49,8 @@ class ScaledRows:
 
     __slots__ = (
         "_decode",
-        "_decode_factor",
-        "_mixed_factor",
+        "_factors",
+        "_mixed",
         "_per_sequence",
         "_prefill_factor",
         "_rows",
@@ -50,9 +67,9 @@ class ScaledRows:
     ) -> None:
         padding = replace(model.overhead, step_s=0.0, per_sequence_s=0.0, per_output_token_s=0.0)
         self._rows = StepRows(EngineStepModel(model.operations, padding, unequal or model.unequal))
-        self._prefill_factor, self._decode_factor, self._mixed_factor = (
-            round(factor * _ONE) for factor in (factors.prefill, factors.decode, factors.mixed)
-        )
+        self._factors = factors
+        self._prefill_factor = round(factors.prefill * _ONE)
+        self._mixed: dict[int, int] = {}  # by decoding sequences
         self._step = round(overhead.step_s * FIXED_PER_S)
         self._per_sequence = round(overhead.per_sequence_s * FIXED_PER_S)
         self.output_token: int = round(overhead.per_output_token_s * FIXED_PER_S)
@@ -62,7 +79,8 @@ class ScaledRows:
         """As ``StepRows.decode``."""
         pieces = self._decode.get(n)
         if pieces is None:
-            factor, own = self._decode_factor, self._step + self._per_sequence * n
+            factor = round(self._factors.with_decodes(n, self._factors.decode) * _ONE)
+            own = self._step + self._per_sequence * n
             pieces = tuple(
                 (limit, (cost * factor >> FACTOR_BITS) + own, slope * factor >> FACTOR_BITS)
                 for limit, cost, slope in self._rows.decode(n)
@@ -91,6 +109,12 @@ class ScaledRows:
         if not chunks and n > 0:
             return self.decode_cost(n, context + self.shift(n, spread))
         whole = self._rows.mixed(n, context, chunks, spread)
-        factor = self._mixed_factor if n > 0 else self._prefill_factor
+        factor = self._mixed_factor(n) if n > 0 else self._prefill_factor
         cost = (whole * factor >> FACTOR_BITS) + self._step + self._per_sequence * (max(n, 0) + len(chunks))
         return cost if cost > 0 else 1
+
+    def _mixed_factor(self, n: int) -> int:
+        factor = self._mixed.get(n)
+        if factor is None:
+            factor = self._mixed[n] = round(self._factors.with_decodes(n, self._factors.mixed) * _ONE)
+        return factor

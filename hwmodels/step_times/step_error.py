@@ -56,12 +56,34 @@ def off_by(share: float, how: How, source: str, too_slow: float | None = None) -
 
 
 @dataclass(frozen=True, slots=True)
+class LeastErrors:
+    """What runs show of steps by how many sequences decode: no step is less off than that.
+
+    ``anchors``: (sequences, error), ascending; between them by the logarithm, beyond them the nearest.
+    ``decode``, ``mixed``: the step model's own errors, which count where they are larger.
+    """
+
+    anchors: tuple[tuple[int, StepError], ...]
+    decode: StepError
+    mixed: StepError
+
+    def at(self, end: Literal["low", "high"]) -> tuple[tuple[int, float], ...]:
+        """(Sequences, factor) at that end."""
+        return tuple((sequences, getattr(error, end)) for sequences, error in self.anchors)
+
+
+@dataclass(frozen=True, slots=True)
 class StepErrors:
-    """Errors of steps with prompts alone, with decodes alone, and with both."""
+    """Errors of steps with prompts alone, with decodes alone, and with both.
+
+    ``least``: what measured runs show by sequences, if any judge the steps; ``decode`` and ``mixed`` are then
+    the largest that they show.
+    """
 
     prefill: StepError
     decode: StepError
     mixed: StepError
+    least: LeastErrors | None = None
 
     def told(self) -> str:
         """Factors by phase, and their reasons."""

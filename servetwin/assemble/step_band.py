@@ -38,7 +38,16 @@ class StepBand:
 
     def factors(self, end: End) -> PhaseFactors:
         """Return the factors on the operations, by phase."""
-        return PhaseFactors(**{phase: getattr(error, end) for phase, error in self._by_phase().items()})
+        own = {phase: getattr(error, end) for phase, error in self._by_phase().items()}
+        least = self.errors.least
+        if least is None:
+            return PhaseFactors(**own)
+        return PhaseFactors(
+            prefill=own["prefill"],
+            decode=getattr(least.decode, end),
+            mixed=getattr(least.mixed, end),
+            least=least.at(end),
+        )
 
     def rests_on(self) -> str:
         """Describe what is known of the error."""
@@ -55,9 +64,18 @@ class StepBand:
         for phase, error in self._by_phase().items():
             phases.setdefault(error.how, []).append(phase)
         sources = "; ".join(f"{', '.join(names)} {source}" for source, names in phases.items())
-        steps = f"step times x{low:.2f} to x{high:.2f} ({sources})"
+        steps = f"step times x{low:.2f} to x{high:.2f} ({sources}{self._few()})"
         unequal = "" if self.unequal is None else f"; {self.unequal.in_short()}"
         return f"{steps}; engine overhead {self.overhead_rests_on}{unequal}{self._kv()}"
+
+    def _few(self) -> str:
+        """Describe the band with few decoding sequences, if it is another."""
+        least = self.errors.least
+        if least is None:
+            return ""
+        sequences = least.anchors[0][0]
+        low, high = (self.factors(end).with_decodes(sequences, getattr(least.decode, end)) for end in ENDS)
+        return f"; with {sequences} decoding sequences x{low:.2f} to x{high:.2f}"
 
     def _kv(self, rests_on: str = "") -> str:
         """Describe the band of the KV memory, if it has one."""

@@ -42,7 +42,7 @@ def test_kernels_decide_what_a_run_takes_and_its_range() -> None:
     own = unequal_contexts(replace(load_gpu("h100"), name="mine.yaml", sms=None), EIGHT_KV_HEADS, 1)
     assert own.high.skew(1000, 0) == 1.0
     assert own.in_short() == "unequal contexts as their total to as the longest (unknown)"
-    other = unequal_contexts(replace(load_gpu("h100"), name="b200", sms=148), EIGHT_KV_HEADS, 1)
+    other = unequal_contexts(load_gpu("b200"), EIGHT_KV_HEADS, 1)
     assert other.usual.skew(37, 0) == 0.5
 
 
@@ -53,6 +53,7 @@ def test_every_gpu_of_the_catalogue_but_the_cpu_has_its_multiprocessors() -> Non
 def test_a_gpu_has_one_kernel() -> None:
     listed = [gpu for entry in read_yaml(UNEQUAL_CONTEXTS_FILE).values() for gpu in entry["gpus"]]
     assert len(listed) == len(set(listed))
+    assert set(listed) < set(gpu_names())
 
 
 def test_steps_take_the_share_where_none_was_measured() -> None:
