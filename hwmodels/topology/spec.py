@@ -123,6 +123,21 @@ class ClusterSpec:
         """GPUs of one NVLink domain; 0 without NVLink."""
         return (self.nvlink_domain_gpus or self.gpus_per_host) if self.nvlink else 0
 
+    def holds_instances_of(self, gpus: int) -> bool:
+        """Whether instances of so many GPUs lie in one host each, or fill hosts of one NVLink domain."""
+        if self.gpus_per_host % gpus == 0:
+            return True
+        return gpus % self.gpus_per_host == 0 and self.domain_gpus > 0 and self.domain_gpus % gpus == 0
+
+    @property
+    def instance_sizes(self) -> str:
+        """What ``holds_instances_of`` accepts, for errors."""
+        over = (
+            f", or a multiple of {self.gpus_per_host} that divides the {self.domain_gpus} of an NVLink domain"
+        )
+        wide = self.domain_gpus > self.gpus_per_host
+        return f"a divisor of the {self.gpus_per_host} GPUs of a host{over if wide else ''}"
+
     @property
     def hosts_per_leaf(self) -> int:
         """Hosts whose NICs go to the same leaf (or, with rails, to the same set of leaves)."""

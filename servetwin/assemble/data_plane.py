@@ -22,10 +22,16 @@ def spec_of(config: RunConfig) -> ClusterSpec | None:
     spec = spec_of_cluster(config.cluster)
     per_host, warm = spec.gpus_per_host, config.cluster.start == "warm"
     spans = warm and tp % per_host == 0
-    if per_host % tp and not spans:
+    if not spec.holds_instances_of(tp) and not spans:
+        sizes = f"that divides {per_host}" if spec.domain_gpus <= per_host else f"of {spec.instance_sizes}"
         raise UserError(
             f"model.tp={tp} does not fit the {per_host} GPUs of a host of cluster={name}: write a model.tp "
-            f"that divides {per_host}" + (", or a multiple of it" if warm else "")
+            f"{sizes}" + (", or a multiple of it" if warm else "")
+        )
+    if tp > per_host and config.cluster.start == "host":
+        raise UserError(
+            f"cluster.start=host has a copy in the memory of one host, and model.tp={tp} needs GPUs of "
+            f"{tp // per_host} hosts of cluster={name}: write cluster.start=ssd, remote or warm"
         )
     return spec
 

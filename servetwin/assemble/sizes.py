@@ -72,13 +72,14 @@ def _check_placeable(config: RunConfig, hosted: Sequence[HostedModel], seats: in
             f"{seats}: write a larger cluster, or fewer in system.instances"
         )
     assert cluster.topology is not None, "an elastic system has links"
-    per_host = load_cluster(cluster.topology).gpus_per_host
+    spec = load_cluster(cluster.topology)
     for model in hosted:
-        if model.tp > per_host:
+        if model.tp > spec.gpus_per_host and not spec.holds_instances_of(model.tp):
             raise UserError(
-                f"system={system.name} starts instances within one host, and {model.shape_name} on "
-                f"{model.tp} GPUs is larger than the {per_host} of a host of cluster={cluster.name}: write "
-                f"hosts of at least {model.tp} GPUs, fewer GPUs per instance, or a system that does not scale"
+                f"system={system.name} starts instances within one host or one NVLink domain, and "
+                f"{model.shape_name} on {model.tp} GPUs is larger than the {spec.gpus_per_host} of a host of "
+                f"cluster={cluster.name}: write hosts of at least {model.tp} GPUs, fewer GPUs per instance, "
+                "or a system that does not scale"
             )
 
 

@@ -14,7 +14,6 @@ from servetwin.config.readers import (
 )
 from serving.vocabulary.errors import UserError
 from traces.load import synthetic_parameters
-from traces.synthetic.length_tables import fixed_lengths
 
 # Above ten times the cluster's estimated capacity the queue only grows; a larger number is a typing error.
 MAX_UTILIZATION: Final = 10.0
@@ -214,8 +213,12 @@ def _check_resampling(trace: TraceConfig) -> None:
 
 
 def _check_length_ratio(trace: TraceConfig) -> None:
+    if trace.length_ratio is None:
+        return
+    from traces.synthetic.length_tables import fixed_lengths  # imports drawing code
+
     lengths = lengths_of(trace)
-    if trace.length_ratio is not None and (lengths is None or fixed_lengths(lengths) is None):
+    if lengths is None or fixed_lengths(lengths) is None:
         raise UserError(
             f"trace.length_ratio={trace.length_ratio:g} draws lengths below two in tokens, and trace.lengths="
             f"{'null' if lengths is None else lengths} names none: write trace.lengths=1024x1024"

@@ -23,9 +23,9 @@ class Layout:
     """``hardware``: a GPU's name, or a cluster of the catalogue, whose links are then modelled.
 
     ``words``: further differences to other layouts, such as ``system=distserve_full``. ``step``: the number
-    of GPUs by which its size grows, which is that of an instance or of a host. ``split``: the share of the
-    instances that prefill, while the others decode; with 0 the system's own split applies. ``instances``: the
-    least number of instances with which it runs.
+    of GPUs by which its size grows, which is that of an instance or of a host, whichever is more. ``split``:
+    the share of the instances that prefill, while the others decode; with 0 the system's own. ``instances``:
+    the least number of instances with which it runs. ``host``: GPUs of a host, where links are modelled.
     """
 
     hardware: str
@@ -35,6 +35,7 @@ class Layout:
     pp: int = 1
     split: float = 0.0
     instances: int = 1
+    host: int = 1
 
     @property
     def least(self) -> int:
@@ -46,7 +47,7 @@ class Layout:
         if _without_links(self.hardware):
             cluster = f"{self.hardware}_x{gpus}"
         else:
-            cluster = f"{self.hardware}_{gpus // self.step}x{self.step}"
+            cluster = f"{self.hardware}_{gpus // self.host}x{self.host}"
         stages = (f"model.pp={self.pp}",) if self.pp > 1 else ()
         return (f"cluster={cluster}", f"model.tp={self.tp}", *stages, *self._roles(gpus), *self.words)
 
@@ -94,11 +95,19 @@ def layout_of(
         raise UserError(
             f"gpu={hardware} is unknown: write {hint}a GPU of {gpus}, a cluster of {clusters}, or {OWN}"
         )
-    per_host = int(sized[2]) if sized[2] else gpus_per_host(sized[1])
-    if per_host % tp:
-        raise DoesNotFit(f"model.tp={tp} does not fit hosts of {per_host} GPUs: write a tp that divides it")
+    spec = load_cluster(f"{sized[1]}_1x{sized[2]}" if sized[2] else sized[1])
+    per_host = spec.gpus_per_host
+    if not spec.holds_instances_of(tp):
+        raise DoesNotFit(f"model.tp={tp} does not fit hosts of {per_host} GPUs: write {spec.instance_sizes}")
     return Layout(
-        hardware=sized[1], tp=tp, words=words, step=per_host, pp=pp, split=split, instances=instances
+        hardware=sized[1],
+        tp=tp,
+        words=words,
+        step=max(per_host, tp),
+        host=per_host,
+        pp=pp,
+        split=split,
+        instances=instances,
     )
 
 

@@ -175,12 +175,14 @@ def _together_lines(topology: Topology) -> list[str]:
 
 def _together_rows(topology: Topology) -> Iterator[list[str]]:
     """Yield the maximum joint rate, whatever the paths, and the links that all of the traffic crosses."""
-    yield ["", "Gbps", "to each GPU", "limited by"]
+    yield ["", "Gbps", "per GPU", "limited by"]
     total = Counter(link.kind for link in topology.links)
     for label, sources, targets in groups_of_places(topology):
         cut = narrowest(topology, sources, targets)
         kinds = Counter(topology.links[link].kind for link in cut.links)
-        limits = ", ".join(f"{kind}, {count:,} of {total[kind]:,} links" for kind, count in kinds.items())
+        limits = " + ".join(kinds)
+        if len(kinds) == 1:
+            limits += f", {kinds[limits]:,} of {total[limits]:,} links"
         yield [label, gbps(cut.rate_bytes_per_s), gbps(cut.rate_bytes_per_s / len(targets)), limits]
 
 
@@ -201,13 +203,17 @@ def _diversity_lines(topology: Topology) -> list[str]:
 def _multicast_lines(topology: Topology, model: str, tp: int) -> list[str]:
     found = multicasts(topology, model, tp)
     if not found:
-        return _section("multicast", ["one host, or no network: no instance loads from another host"])
+        spec = topology.spec
+        wide = f"an instance of {tp} GPUs has more than the {spec.gpus_per_host} of a host: no table for it"
+        none = "one host, or no network: no instance loads from another host"
+        return _section("multicast", [wide if tp > spec.gpus_per_host else none])
     size_bytes = sum(unit.size_bytes for unit in model_units(load_llm(model)))
     rows = [[f"{model}, {number(size_bytes / 1e9)} GB", "copies", "at least", "planner", "", "limited by"]]
     for one in found:
-        limits = ", ".join(
-            f"{kind}, {_many(many, 'link')}" for kind, many in limits_of(topology, one.cut).items()
-        )
+        kinds = limits_of(topology, one.cut)
+        limits = " + ".join(kinds)
+        if len(kinds) == 1:
+            limits += f", {_many(kinds[limits], 'link')}"
         seconds = [f"{number(one.least_s)} s", f"{number(one.planned_s)} s"]
         rows.append([one.what, number(one.copies), *seconds, f"x {one.planned_s / one.least_s:.2f}", limits])
     hosts, every = len(hosts_of_multicast(topology)), topology.spec.hosts

@@ -17,9 +17,10 @@ from hwmodels.models.load_units import model_units
 from hwmodels.topology.cuts import Cut, multicast_cut
 from hwmodels.topology.link import gpu
 from hwmodels.topology.topology import Topology
-from policies.multicast.planner import MulticastPlanner
+from policies.provisioning import NetworkProvisioner
 from servetwin.assemble.elastic import cluster_map_of
-from serving.protocols.planning import Plan, Port, ScaleUp, Source, Target
+from serving.protocols.planning import Edge, Port, Source
+from serving.protocols.provisioning import GpuSlot, Provision
 from serving.vocabulary.actions import Load
 from simcore.data_plane.data_plane import DataPlane
 from simcore.data_plane.setup import DataPlaneSetup
@@ -49,8 +50,11 @@ def hosts_of_multicast(topology: Topology) -> list[int]:
 
 
 def multicasts(topology: Topology, model: str = MODEL, tp: int = 1) -> list[Multicast]:
-    """Return scale-ups of a model's instances of ``tp`` GPUs over the network; none for a single host."""
-    if topology.spec.hosts == 1 or topology.spec.nic is None or tp > len(topology.scale_up_group(0)):
+    """Return scale-ups of a model's instances of ``tp`` GPUs between hosts.
+
+    None for a single host, and for instances of several hosts, which load within their NVLink domain.
+    """
+    if topology.spec.hosts == 1 or topology.spec.nic is None or tp > topology.spec.gpus_per_host:
         return []
     llm = load_llm(model)
     return [
@@ -122,7 +126,7 @@ def planned_s(
         start_up=load_start_up("none"),
     )
     plane = DataPlane(setup)
-    for number, edge in enumerate(_plan(topology, sources, targets).edges):
+    for number, edge in enumerate(_plan(topology, sources, targets)):
         load = Load(
             load=number,
             model=llm.name,
@@ -141,19 +145,28 @@ def planned_s(
     return last_ns / 1e9
 
 
-def _plan(topology: Topology, sources: Sequence[Instance], targets: Sequence[Instance]) -> Plan:
-    ports = cluster_map_of(topology).ports
+def _plan(topology: Topology, sources: Sequence[Instance], targets: Sequence[Instance]) -> Sequence[Edge]:
+    """The loads of system/provision=multicast: inside an NVLink domain first, then over the network."""
+    cluster = cluster_map_of(topology)
 
     def of(instance: Instance) -> tuple[Port, ...]:
-        return tuple(ports[number] for number in instance)
+        return tuple(cluster.ports[number] for number in instance)
 
-    wanted = ScaleUp(
-        tuple(Source(("replica", place), of(instance)) for place, instance in enumerate(sources)),
-        tuple(Target(place, of(instance)) for place, instance in enumerate(targets, len(sources))),
-        len(targets),
-        len(targets[0]),
+    wanted = Provision(
+        model="",
+        role="both",
+        count=len(targets),
+        slots=tuple(
+            GpuSlot(place, instance, cluster.host_of(instance[0]), of(instance), cached=False)
+            for place, instance in enumerate(targets, len(sources))
+        ),
+        holders=tuple(Source(("replica", place), of(instance)) for place, instance in enumerate(sources)),
+        host_copies=(),
+        stores=(),
+        scale_up_bytes_per_s=cluster.scale_up_bytes_per_s,
+        loading=(),
     )
-    return MulticastPlanner().plan(wanted)
+    return NetworkProvisioner().provision(wanted).edges
 
 
 def limits_of(topology: Topology, cut: Cut) -> Counter[str]:

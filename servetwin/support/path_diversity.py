@@ -67,7 +67,7 @@ def _pairs_of_gpus(topology: Topology) -> Iterator[tuple[str, list[Location], li
 def _shared(topology: Topology, first: GpuSite, second: GpuSite) -> str:
     """Return what two GPUs share, which decides the paths between them."""
     if 0 <= first.domain == second.domain:
-        hosts = "" if first.host == second.host else " over hosts"
+        hosts = "" if first.host == second.host else " of hosts"
         return f"one NVLink domain{hosts}{_same_leaf(first, second) if hosts else ''}"
     if first.host == second.host:
         one_switch = topology.spec.pcie_shared_by > 1 and first.switch == second.switch

@@ -1,6 +1,7 @@
 """Which GPUs belong to which instance: slots, their occupation, and the state of every instance.
 
-A slot is a group of GPUs of one host that could serve a model. It gets a replica number when it is first
+A slot is a group of GPUs of one host that could serve a model, or of whole hosts of one scale-up domain if an
+instance has more GPUs than a host. It gets a replica number when it is first
 considered and keeps it, so a replica started there again has the same number. docs/STATES.md has the table of
 states and events of an instance.
 """
@@ -90,16 +91,14 @@ class Instances:
         return [self._slot_at(model, first, size) for first in sorted(self._free_of(size))]
 
     def _free_of(self, size: int) -> set[int]:
-        """First GPUs of the free groups of ``size`` in one host; kept up to date after the first call."""
+        """First GPUs of the free groups of ``size``; kept up to date after the first call."""
         free_ids = self._free.get(size)
         if free_ids is None:
-            per_host = self._cluster.gpus_per_host
             free_ids = self._free[size] = set()
-            for host in range(self._cluster.hosts):
-                end = (host + 1) * per_host
+            for region in self._cluster.regions(size):
                 free_ids.update(
                     first
-                    for first in range(host * per_host, end - size + 1, size)
+                    for first in range(region.start, region.stop - size + 1, size)
                     if self._is_free(first, size)
                 )
         return free_ids
@@ -109,12 +108,11 @@ class Instances:
 
     def _update_free_groups(self, gpus: Sequence[int]) -> None:
         """Update the free groups after these GPUs were occupied, freed or lost."""
-        per_host = self._cluster.gpus_per_host
         for size, free in self._free.items():
             for gpu in gpus:
-                start = gpu // per_host * per_host
-                first = start + (gpu - start) // size * size
-                if first + size <= start + per_host and self._is_free(first, size):
+                region = self._cluster.region_of(gpu, size)
+                first = region.start + (gpu - region.start) // size * size
+                if first + size <= region.stop and self._is_free(first, size):
                     free.add(first)
                 else:
                     free.discard(first)
@@ -188,7 +186,7 @@ class Instances:
         """Start no more instances on this host, which will be lost."""
         count = self._cluster.gpus_per_host
         gpus = range(host * count, (host + 1) * count)
-        for parked in [entry for entry in self._parked if self.slots[entry].gpus[0] in gpus]:
+        for parked in [entry for entry in self._parked if not set(gpus).isdisjoint(self.slots[entry].gpus)]:
             self.unpark(parked)
         self._mark_lost([gpu for gpu in gpus if self._owner[gpu] == _NO_OWNER])
 
@@ -246,7 +244,7 @@ class Instances:
         gpus = range(host * count, (host + 1) * count)
         owners = {self._owner[gpu] for gpu in gpus} & self.live.keys()
         assert not owners, f"host {host} still has the replicas {sorted(owners)}"
-        for parked in [entry for entry in self._parked if self.slots[entry].gpus[0] in gpus]:
+        for parked in [entry for entry in self._parked if not set(gpus).isdisjoint(self.slots[entry].gpus)]:
             self.unpark(parked)
         self._mark_lost(gpus)
 

@@ -38,7 +38,7 @@ def provision_for(
                 host=host,
                 ports=_ports(slot.gpus, cluster, prefilling),
                 cached=host in host_copies,
-                no_ssd=host in cluster.lost_ssds,
+                no_ssd=any(cluster.host_of(gpu) in cluster.lost_ssds for gpu in slot.gpus),
             )
             for slot in instances.free_slots(model)
             for host in (cluster.host_of(slot.gpus[0]),)

@@ -26,6 +26,30 @@ class ClusterMap:
         """Number of hosts."""
         return len(self.host_ports)
 
+    def region_of(self, gpu: int, size: int) -> range:
+        """The GPUs among which an instance of ``size`` GPUs with this one lies: its host, or its domain.
+
+        An instance larger than a host takes whole hosts of one scale-up domain; its GPUs are consecutive.
+        """
+        count = self.gpus_per_host
+        if size > count and size % count == 0:
+            domain, first, last = self.ports[gpu].domain, gpu, gpu
+            while first and self.ports[first - 1].domain == domain:
+                first -= 1
+            while last + 1 < len(self.ports) and self.ports[last + 1].domain == domain:
+                last += 1
+            return range(first, last + 1)
+        host = self.host_of(gpu)
+        return range(host * count, (host + 1) * count)
+
+    def regions(self, size: int) -> list[range]:
+        """All hosts, or all domains for an instance that is larger than a host."""
+        found, gpu = list[range](), 0
+        while gpu < len(self.ports):
+            found.append(self.region_of(gpu, size))
+            gpu = found[-1].stop
+        return found
+
     def host_of(self, gpu: int) -> int:
         """The host of a GPU."""
         return gpu // self.gpus_per_host

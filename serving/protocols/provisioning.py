@@ -11,10 +11,10 @@ from serving.vocabulary.replica import Role
 
 @fact
 class GpuSlot:
-    """GPUs of one host on which a replica could be started.
+    """GPUs of one host, or of several hosts of one scale-up domain, on which a replica could be started.
 
-    replica: the number that the replica would have. ports: one per GPU, all in the slot's scale-up domain.
-    cached: the host's memory has the parameters. no_ssd: the host's SSD is lost.
+    replica: the number that the replica would have. host: that of the first GPU. ports: one per GPU, all in
+    one scale-up domain. cached: the host's memory has the parameters. no_ssd: the SSD of a host is lost.
     """
 
     replica: int

@@ -79,12 +79,17 @@ def _place(
     rank: int,
     towards: Endpoint,
 ) -> Location:
-    """The location of a source's bytes for this rank. A per-GPU SSD is that of the GPU it leads to."""
+    """The location of a source's bytes for this rank. A per-GPU SSD is that of the GPU it leads to.
+
+    Every rank of a replica over several hosts reads from an SSD of its own host.
+    """
     kind, number = endpoint
     if kind == "remote":
         return REMOTE
     if kind != "ssd":
         return _end(endpoint, gpus_of, rank)
+    if towards[0] == "replica" and len({topology.site(one).host for one in gpus_of[towards[1]]}) > 1:
+        return topology.ssd_of(gpus_of[towards[1]][rank])  # a rank's share, from its own host
     if topology.spec.ssd_per != "gpu":
         return ssd(number)
     own = topology.gpus_of(number)

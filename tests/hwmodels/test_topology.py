@@ -234,7 +234,8 @@ def test_the_clusters_of_the_papers_are_there() -> None:
     table_1_and_2 = {
         "blitz_a": 32, "blitz_b": 16, "a2_ultragpu_8g": 32, "p4d_24xlarge": 32, "ml_hpcpni2_28xlarge": 32,
         "p4de_24xlarge": 32, "a3_highgpu_8g": 32, "a3_megagpu_8g": 32, "p5_48xlarge": 32, "llumnix": 16,
-        "quart": 48, "dgx_h100": 32, "dgx_h200": 32, "local": 2,
+        "quart": 48, "dgx_h100": 32, "dgx_h200": 32, "local": 2, "hgx_b200": 32, "hgx_b300": 32,
+        "gb200_nvl72": 72, "gb300_nvl72": 72,
     }  # fmt: skip
     assert {name: load_cluster(name).gpus for name in table_1_and_2} == table_1_and_2
 
