@@ -12,6 +12,7 @@ from serving.vocabulary.request import Request
 if TYPE_CHECKING:
     import numpy as np
 
+SCHEDULED: Final = "scheduled_ns"
 INCLUDED_IN: Final = (
     "duration_s, GPU seconds, busy and load shares, energy, instances, loads, links, migrations and series "
     "are of the whole run, warm-up included; latencies, throughput, SLO and counts of requests are without it"
@@ -99,11 +100,22 @@ def warmup_section(
     }
 
 
-def with_warmup(columns: Mapping[str, np.ndarray], warmup: RunMetrics | None) -> Mapping[str, np.ndarray]:
-    """Return the columns of FINISHED_FIELDS of all requests of the run, for the use of its GPUs."""
+def with_warmup(columns: dict[str, np.ndarray], warmup: RunMetrics | None) -> dict[str, np.ndarray]:
+    """Return the columns of FINISHED_FIELDS of all requests of the run, for its series and its GPUs' use."""
     if warmup is None:
         return columns
     import numpy as np
 
     first = warmup.columns()
     return {name: np.concatenate([first[name], columns[name]]) for name in FINISHED_FIELDS}
+
+
+def scheduled_of(every: Mapping[str, np.ndarray], columns: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return ``scheduled_ns`` of the counted requests, which series add to ``every``, those of the run.
+
+    Empty if the run has no series.
+    """
+    if SCHEDULED not in every:
+        return {}
+    counted = len(columns["request"])
+    return {SCHEDULED: every[SCHEDULED][len(every["request"]) - counted :]}

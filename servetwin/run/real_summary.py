@@ -20,7 +20,7 @@ from servetwin.results.priorities import add_priorities
 from servetwin.results.series_sink import SeriesSink
 from servetwin.results.stage_scaling_summary import stage_scaling_summary
 from servetwin.results.trace_section import clients_section
-from servetwin.results.warmup import counted_from_s, warmup_section
+from servetwin.results.warmup import counted_from_s, scheduled_of, warmup_section, with_warmup
 from servetwin.run.prepared import Prepared
 from servetwin.run.simulate import provenance
 from servetwin.run.write_results import SERIES_NAME, write_parquet, write_results
@@ -92,7 +92,9 @@ def real_summary(run: RealRun, folder: Path) -> dict[str, Any]:
     if run.sink is not None:
         from servetwin.results.series_table import series_of
 
-        write_parquet(folder / SERIES_NAME, series_of(run.sink, columns, summary["duration_s"]))
+        every = with_warmup(columns, run.warmup)
+        write_parquet(folder / SERIES_NAME, series_of(run.sink, every, summary["duration_s"]))
+        columns |= scheduled_of(every, columns)
     write_results(
         folder,
         summary=summary,

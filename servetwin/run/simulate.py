@@ -57,7 +57,7 @@ from servetwin.results.start_summary import start_summary
 from servetwin.results.step_times import step_time_section
 from servetwin.results.trace_section import clients_section, trace_section
 from servetwin.results.use_over_time import Steps, link_shares, steps_of, use_over_time, work_of
-from servetwin.results.warmup import counted_from_s, recorder_of, warmup_section, with_warmup
+from servetwin.results.warmup import counted_from_s, recorder_of, scheduled_of, warmup_section, with_warmup
 from servetwin.run.ends import RUNS, range_section
 from servetwin.run.prepared import Parts, Prepared, Progress, Simulated
 from servetwin.run.write_results import SERIES_NAME, STAGES_NAME, write_parquet, write_results
@@ -287,9 +287,9 @@ def execute(
             report = simulation.run()
         columns = _columns_of(metrics, door)
         summary = _summary_of(prepared, metrics, columns, warmup)
-        series = _series_of(sink, columns, summary)
+        every = with_warmup(columns, warmup)
+        series = _series_of(sink, every, summary)
         cpu_s, wall_s = process_time() - cpu_s, perf_counter() - wall_s
-    every = with_warmup(columns, warmup)
     _check_conserved(summary, controller.arrived, len(workload))
     names = add_models(summary, columns, config, prepared.hardware_of_model, workload)
     if hits is not None:
@@ -311,7 +311,7 @@ def execute(
     )
     return Simulated(
         summary=summary,
-        columns={**columns, **names},
+        columns={**columns, **scheduled_of(every, columns), **names},
         wall_s=wall_s,
         cpu_s=cpu_s,
         events=report.events,

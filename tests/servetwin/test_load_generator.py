@@ -85,6 +85,22 @@ def test_the_warm_up_runs_in_both_modes_and_replays(tmp_path: Path) -> None:
     assert (other["prompt_tokens"] != again["prompt_tokens"]).any()
 
 
+def test_series_have_the_warm_up_and_end_idle(tmp_path: Path) -> None:
+    """The warm-up is a part of the run's series; nothing of it stays in them when it has ended."""
+    period = ("series.period_s=0.01", "engine.front_end=none")
+    warm, summary = run(tmp_path / "warm", *WARM, *PLAIN, *period)
+    cold, _ = run(tmp_path / "cold", *LOAD, *PLAIN, *period)
+    begun_ns = warm["arrival_ns"].min()
+    assert (warm["scheduled_ns"] - begun_ns == cold["scheduled_ns"]).all()
+    series = pd.read_parquet(tmp_path / "warm" / "series.parquet")
+    running, done = series["vllm:num_requests_running"], series["vllm:request_success_total"]
+    assert running.max() == 8 and running.iloc[-1] == 0 and running.iloc[1] == 8
+    assert done.iloc[-1] == 96 and done[series["time_s"] <= summary["warmup"]["seconds"]].max() < 16
+    use = pd.read_parquet(tmp_path / "warm" / "use_series.parquet")
+    before = use["time_s"] <= summary["warmup"]["seconds"]
+    assert (use.loc[before, "gpu_load_share"] > 0).all()
+
+
 class Both:
     """Records into two recorders."""
 
