@@ -34,7 +34,7 @@ ENGINE: Final = "vllm"
 LICENCE: Final = "Apache-2.0"
 # Up to here it is asked: twice vLLM's largest default of prompt tokens in a step, its largest of sequences.
 MOST_TOKENS: Final = 32_768
-MOST_SEQUENCES: Final = 1_024
+MOST_SEQUENCES: Final = 2_048
 # Every count up to the first is asked; above, one per tile of matrix rows, within which times hardly change.
 EVERY_COUNT: Final = 256
 TILE_TOKENS: Final = 64
@@ -44,6 +44,11 @@ TILE_TOKENS: Final = 64
 RATIO: Final = 1.35
 SHORTEST_CONTEXT: Final = 16
 _S_PER_MS: Final = 1e-3
+# What the library leaves out of a layer with experts: norms and rotary embedding of queries and keys, choice of
+# experts, quantisation of what goes into them; and, in steps with prompts, launches outside CUDA graphs. Seconds
+# per such layer, fitted on measured runs (docs/SILICON.md).
+EXPERT_LAYER_S: Final = 15e-6
+EXPERT_LAYER_PROMPT_S: Final = 120e-6
 _VERSION: Final = (
     "current"  # the newest whole set of tables of a system; without it, hundreds of files are read
 )
@@ -85,8 +90,13 @@ class Asked:
 class Operations:
     """The operations of one model on one rank; every time is in seconds per step."""
 
-    def __init__(self, asked: Asked) -> None:
-        """Raises HardwareError if the library is not installed or has no table for an operation."""
+    def __init__(self, asked: Asked, expert_layers: int = 0) -> None:
+        """``expert_layers``: number of layers with experts, whose kernels the library has not all.
+
+        Raises HardwareError if the library is not installed or has no table for an operation.
+        """
+        self._left_out_s = expert_layers * EXPERT_LAYER_S
+        self._launches_s = expert_layers * EXPERT_LAYER_PROMPT_S
         self._engine = _compiled(asked)
         with _told(asked.system):
             context, generation = self._engine.run_static_per_op(batch_size=1, isl=64, osl=2)
@@ -95,7 +105,8 @@ class Operations:
 
     def dense_s(self, tokens: int) -> float:
         """All operations over ``tokens`` except attention and the head: products, experts, all-reduces."""
-        return _seconds(self._engine.evaluate_context_ops(self._context.rest, batch_size=1, s=tokens))
+        rows = self._engine.evaluate_context_ops(self._context.rest, batch_size=1, s=tokens)
+        return _seconds(rows) + self._left_out_s
 
     def head_s(self, sequences: int) -> float:
         """The language-model head over one token of each sequence."""
@@ -104,9 +115,10 @@ class Operations:
         )
 
     def prefill_s(self, new: int, cached: int) -> float:
-        """Attention of one chunk of ``new`` tokens behind ``cached``."""
+        """Attention of one chunk of ``new`` tokens behind ``cached``, with the launches of a step with prompts."""
         places = self._context.attention
-        return _seconds(self._engine.evaluate_context_ops(places, batch_size=1, s=new, prefix=cached))
+        rows = self._engine.evaluate_context_ops(places, batch_size=1, s=new, prefix=cached)
+        return _seconds(rows) + self._launches_s
 
     def decode_s(self, sequences: int, context: int) -> float:
         """Attention of a decode step of ``sequences`` with ``context`` tokens each."""
@@ -133,7 +145,7 @@ def asked_profile(gpu: str, llm: LlmShape, parallelism: Parallelism) -> Profile:
     first: HardwareError | None = None
     for asked in _ways(gpu, llm, parallelism):
         try:
-            tables = _tables(Operations(asked), llm, asked.system)
+            tables = _tables(Operations(asked, llm.moe_layers), llm, asked.system)
         except HardwareError as error:
             first = first or error
             continue

@@ -162,7 +162,7 @@ def _of_shape(config: RunConfig, shape_name: str, tp: int) -> Hardware:
         kv_ends=None if kv.fewest is None or config.system.in_stages else kv.ends,
         experts=experts,
         errors=None
-        if use is not None and use.forced and not use.other_version
+        if engine.step_time_tables is not None or (use is not None and use.forced and not use.other_version)
         else _errors_in_runs(engine, gpu, operations),
         unequal=unequal,
     )

@@ -1,0 +1,177 @@
+"""Measured serving runs in the form of AIConfigurator's table, and the words that load a simulation as theirs."""
+
+import csv
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+
+# Columns that a file must have; `aic_ttft_ms` and `aic_tpot_ms` may be missing.
+COLUMNS: Final = (
+    "id", "silicon_data_source", "backend", "backend_version", "model_path", "system", "precision", "isl", "osl",
+    "gemm_quant_mode", "moe_quant_mode", "batch_size", "tp_size", "pp_size", "attention_dp_size", "moe_tp_size",
+    "moe_ep_size", "silicon_ttft_ms", "silicon_tpot_ms",
+)  # fmt: skip
+# Publishers' names of the catalogue's models; the precision is the row's, else what the publisher names.
+MODELS: Final = {
+    "meta-llama/Llama-3.1-70B": "llama3_1_70b",
+    "meta-llama/Llama-3.1-8B-Instruct": "llama3_1_8b",
+    "nvidia/Llama-3.1-8B-Instruct-FP8": "llama3_1_8b",
+    "Qwen/Qwen3-32B": "qwen3_32b",
+    "Qwen/Qwen3-235B-A22B-FP8": "qwen3_235b_a22b",
+    "Qwen/Qwen3-30B-A3B": "qwen3_30b_a3b",
+    "MiniMaxAI/MiniMax-M2.5": "minimax_m2_5",
+}
+GPUS: Final = {"a100_sxm": "a100_80g", "rtx_pro_6000_server": "rtx_pro_6000"}
+_LATER_ENGINES: Final = "another engine than vLLM: the order on engines"
+_LATER_MODELS: Final = "its architecture: the order on models"
+_LATER_SPLITS: Final = "attention in data parallel: the order on models"
+# InferenceX sends 2 C requests first from this day on (shared notes on its repository at 843c6254).
+WARM_UP_FROM: Final = "2026-01-21"
+# vLLM's own default where a harness names none and the process is no API server (vLLM 0.12, SchedulerConfig): with
+# it, and with no other, prompts of the AIConfigurator team's runs are computed in the parts that their TTFTs show.
+TEAM_TOKENS: Final = 2048
+RECIPE_TOKENS: Final = 8192  # InferenceX's recipes for vLLM
+REQUESTS_PER_CLIENT: Final = 10
+WARM_UP_PER_CLIENT: Final = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One measured run: means in milliseconds; ``aic_*``: AIConfigurator's prediction, None where it refuses."""
+
+    id: str
+    source: str
+    backend: str
+    version: str
+    model: str
+    system: str
+    precision: str
+    experts: str
+    prompt_tokens: int
+    output_tokens: int
+    clients: int
+    tp: int
+    pp: int
+    attention_dp: int
+    expert_tp: int
+    expert_ep: int
+    ttft_ms: float
+    tpot_ms: float
+    aic_ttft_ms: float | None
+    aic_tpot_ms: float | None
+
+    @property
+    def group(self) -> tuple[str, str]:
+        """What is left out together when constants are judged: model and system."""
+        return self.model, self.system
+
+    @property
+    def by_team(self) -> bool:
+        """Whether the AIConfigurator team measured it, with fixed lengths; else InferenceX did."""
+        return "aic-auto" in self.source or self.source.startswith("source_file=/")
+
+    @property
+    def warmed_up(self) -> bool:
+        """Whether requests were sent before those that count."""
+        day = re.search(r"measured=(\d{4}-\d{2}-\d{2})", self.source)
+        return self.by_team or day is None or day[1] >= WARM_UP_FROM
+
+
+def read_rows(path: Path) -> Iterator[Row]:
+    """Read the rows of a file. Raises UserError for a column that is missing or a value that is no number."""
+    with path.open(newline="", encoding="utf-8") as file:
+        for entry in csv.DictReader(file):
+            yield _row(entry)
+
+
+def _row(entry: Mapping[str, str]) -> Row:
+    def count(name: str) -> int:
+        return max(1, int(float(entry[name] or 1)))
+
+    def ms(name: str) -> float | None:
+        return float(entry[name]) if entry.get(name) else None
+
+    return Row(
+        id=entry["id"],
+        source=entry["silicon_data_source"],
+        backend=entry["backend"],
+        version=entry["backend_version"],
+        model=entry["model_path"],
+        system=entry["system"],
+        precision=entry["precision"],
+        experts=entry["moe_quant_mode"],
+        prompt_tokens=count("isl"),
+        output_tokens=count("osl"),
+        clients=count("batch_size"),
+        tp=count("tp_size"),
+        pp=count("pp_size"),
+        attention_dp=count("attention_dp_size"),
+        expert_tp=count("moe_tp_size"),
+        expert_ep=count("moe_ep_size"),
+        ttft_ms=float(entry["silicon_ttft_ms"]),
+        tpot_ms=float(entry["silicon_tpot_ms"]),
+        aic_ttft_ms=ms("aic_ttft_ms"),
+        aic_tpot_ms=ms("aic_tpot_ms"),
+    )
+
+
+def refusal(row: Row) -> str:
+    """Why a row is not run at all yet, with the order of work that opens it; empty if it is."""
+    if row.backend != "vllm":
+        return _LATER_ENGINES
+    if row.model not in MODELS:
+        return _LATER_MODELS
+    if row.attention_dp > 1 or row.pp > 1:
+        return _LATER_SPLITS
+    return ""
+
+
+def words(row: Row) -> list[str]:
+    """The words of ``servetwin simulate`` that load the run's server as its clients did."""
+    gpu = GPUS.get(row.system, row.system.removesuffix("_sxm"))
+    warm_up = WARM_UP_PER_CLIENT * row.clients if row.warmed_up else 0
+    return [
+        "engine=vllm_v1",
+        f"model={MODELS[row.model]}",
+        f"model.tp={row.tp}",
+        f"cluster={gpu}_x{row.tp}",
+        *_precision(row),
+        "engine.step_time=aiconfigurator",
+        "engine.prefix_caching=false",
+        *([f"engine.version={row.version}"] if re.fullmatch(r"\d+\.\d+(\.\d+)?", row.version) else []),
+        *(["engine.enable_expert_parallel=true"] if row.expert_ep > 1 else []),
+        *_limits(row),
+        "trace=poisson",
+        f"trace.lengths={row.prompt_tokens}x{row.output_tokens}",
+        *([] if row.by_team else ["trace.length_ratio=0.8"]),
+        f"trace.clients={row.clients}",
+        "trace.client_start_s=0",
+        f"trace.requests={REQUESTS_PER_CLIENT * row.clients}",
+        *([f"trace.warmup_requests={warm_up}"] if warm_up else []),
+        "uncertainty=off",
+    ]
+
+
+def _precision(row: Row) -> list[str]:
+    if row.precision in ("", "bf16") and not row.model.endswith("-FP8"):
+        return []
+    stored = {"fp4": "nvfp4", "int4": "int4"}.get(row.precision, "fp8")
+    if stored == "fp8" and row.experts == "fp8_block":
+        stored = "fp8_block"
+    # Recipes for Llama name FP8 KV; NVIDIA's NVFP4 checkpoints name it themselves.
+    of_kv = stored == "nvfp4" or "Llama" in row.model
+    return [f"model.precision={stored}", *(["engine.kv_cache_dtype=fp8"] if of_kv else [])]
+
+
+def _limits(row: Row) -> list[str]:
+    if row.by_team:
+        return [f"engine.max_num_batched_tokens={TEAM_TOKENS}", "engine.max_num_seqs=256"]
+    longest = row.prompt_tokens + row.output_tokens + 200
+    return [
+        f"engine.max_num_batched_tokens={max(RECIPE_TOKENS, row.clients)}",
+        f"engine.max_num_seqs={row.clients}",
+        f"engine.max_model_len={longest}",
+    ]
