@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-
 # Columns that a file must have; `aic_ttft_ms` and `aic_tpot_ms` may be missing.
 COLUMNS: Final = (
     "id", "silicon_data_source", "backend", "backend_version", "model_path", "system", "precision", "isl", "osl",

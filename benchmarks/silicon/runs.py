@@ -10,6 +10,7 @@ from typing import Final
 
 from benchmarks.silicon.rows import Row, refusal, words
 from hwmodels.errors import HardwareError
+from hwmodels.importers import aiconfigurator_library
 from servetwin.config.compose.compose import load_config
 from servetwin.results.code_digest import code_digest
 from servetwin.run.simulate import evaluated
@@ -28,18 +29,43 @@ class Result:
     refused: str = ""
 
 
-def simulated(rows: Sequence[Row], folder: Path, extra: Sequence[str] = ()) -> list[Result]:
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """Constants that were fitted on rows: seconds per layer with experts, and per sequence of vLLM before 0.15."""
+
+    expert_layer_s: float = aiconfigurator_library.EXPERT_LAYER_S
+    expert_layer_prompt_s: float = aiconfigurator_library.EXPERT_LAYER_PROMPT_S
+    old_sequence_s: float | None = None  # None: as the catalogue says
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The words of a run that set what has a key."""
+        return (
+            () if self.old_sequence_s is None else (f"engine.overhead.per_sequence_s={self.old_sequence_s}",)
+        )
+
+
+SHIPPED: Final = Terms()
+
+
+def simulated(rows: Sequence[Row], folder: Path, terms: Terms = SHIPPED) -> list[Result]:
     """Run every row that can be expressed, or take its result from ``folder``; the order of ``rows`` stays."""
-    digest = code_digest()
-    found = dict(_kept(rows, folder, digest, extra))
+    digest = f"{code_digest()} {terms}"
+    found = dict(_kept(rows, folder, digest))
     # Rows of one model, GPU and split one after another: a process asks for their step times once.
     missing = sorted((row for row in rows if row.id not in found), key=_place)
-    with ProcessPoolExecutor(PROCESSES) as pool:
+    with ProcessPoolExecutor(PROCESSES, initializer=_take, initargs=(terms,)) as pool:
         chunk = max(1, len(missing) // (8 * PROCESSES))
-        for result in pool.map(_one, ((row, tuple(extra)) for row in missing), chunksize=chunk):
+        for result in pool.map(_one, ((row, terms.words) for row in missing), chunksize=chunk):
             found[result.row.id] = result
-            _keep(result, folder, digest, extra)
+            _keep(result, folder, digest)
     return [found[row.id] for row in rows]
+
+
+def _take(terms: Terms) -> None:
+    """Set the constants of a process that runs rows."""
+    aiconfigurator_library.EXPERT_LAYER_S = terms.expert_layer_s
+    aiconfigurator_library.EXPERT_LAYER_PROMPT_S = terms.expert_layer_prompt_s
 
 
 def _place(row: Row) -> tuple[str, ...]:
@@ -58,21 +84,19 @@ def _one(asked: tuple[Row, Sequence[str]]) -> Result:
     return Result(row, ttft, tpot, "" if ttft and tpot else "no request finished")
 
 
-def _name(row: Row, digest: str, extra: Sequence[str]) -> str:
-    text = "\n".join([digest, row.id, *([] if refusal(row) else words(row)), *extra])
+def _name(row: Row, digest: str) -> str:
+    text = "\n".join([digest, row.id, *([] if refusal(row) else words(row))])
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _kept(
-    rows: Iterable[Row], folder: Path, digest: str, extra: Sequence[str]
-) -> Iterator[tuple[str, Result]]:
+def _kept(rows: Iterable[Row], folder: Path, digest: str) -> Iterator[tuple[str, Result]]:
     for row in rows:
-        path = folder / "runs" / f"{_name(row, digest, extra)}.json"
+        path = folder / "runs" / f"{_name(row, digest)}.json"
         if path.is_file():
             yield row.id, Result(row, *json.loads(path.read_text(encoding="utf-8")))
 
 
-def _keep(result: Result, folder: Path, digest: str, extra: Sequence[str]) -> None:
-    path = folder / "runs" / f"{_name(result.row, digest, extra)}.json"
+def _keep(result: Result, folder: Path, digest: str) -> None:
+    path = folder / "runs" / f"{_name(result.row, digest)}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps([result.ttft_ms, result.tpot_ms, result.refused]), encoding="utf-8")

@@ -47,8 +47,8 @@ _S_PER_MS: Final = 1e-3
 # What the library leaves out of a layer with experts: norms and rotary embedding of queries and keys, choice of
 # experts, quantisation of what goes into them; and, in steps with prompts, launches outside CUDA graphs. Seconds
 # per such layer, fitted on measured runs (docs/SILICON.md).
-EXPERT_LAYER_S: Final = 15e-6
-EXPERT_LAYER_PROMPT_S: Final = 120e-6
+EXPERT_LAYER_S = 15e-6
+EXPERT_LAYER_PROMPT_S = 120e-6
 _VERSION: Final = (
     "current"  # the newest whole set of tables of a system; without it, hundreds of files are read
 )

@@ -1,0 +1,82 @@
+"""Simulate measured serving runs as their clients loaded them, and print errors beside AIConfigurator's.
+
+python -m benchmarks.silicon rows=FILE [out=FOLDER] [left_out=true] [page=true]
+
+rows: a file in the form of AIConfigurator's table of measured runs. out: where results are kept, so that an
+interrupted evaluation goes on (out/silicon if left out). left_out=true: judges each row with constants that
+were fitted on the file's rows of other models or systems (minutes more). page=true: writes docs/SILICON.md.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from benchmarks.command import command
+from benchmarks.silicon.fit import best, trials, with_experts
+from benchmarks.silicon.page import constants, report
+from benchmarks.silicon.rows import Row, read_rows
+from benchmarks.silicon.runs import Result, Terms, simulated
+from serving.vocabulary.errors import UserError
+
+FOLDER: Final = Path("out") / "silicon"
+PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "SILICON.md"
+_KEYS: Final = ("rows", "out", "left_out", "page")
+_NEW_TERMS: Final = 0.0  # per sequence: what vLLM 0.15 has, the nearest version with other rows
+
+
+def _given(words: list[str]) -> dict[str, str]:
+    given = dict(word.split("=", 1) for word in words if "=" in word)
+    if len(given) != len(words) or set(given) - set(_KEYS) or not given.get("rows"):
+        raise UserError(f"write rows=FILE, and {', '.join(f'{key}=...' for key in _KEYS[1:])} if wanted")
+    return given
+
+
+def left_out_results(rows: Sequence[Row], folder: Path) -> tuple[list[Result], dict[tuple[str, str], Terms]]:
+    """Each row of vLLM with constants that its model on its system has not seen, and these constants."""
+    of = trials(rows, folder)
+    terms = {row.group: best(of, row.group) for row in with_experts(rows)}
+    old = {row.group for row in rows if row.version.startswith("0.12") and row.group not in terms}
+    found: dict[str, Result] = {}
+    for group in dict.fromkeys(row.group for row in rows):
+        mine = [row for row in rows if row.group == group]
+        own = terms.get(group, Terms(old_sequence_s=_NEW_TERMS) if group in old else Terms())
+        found |= {result.row.id: result for result in simulated(mine, folder, own)}
+    return [found[row.id] for row in rows], terms
+
+
+def main(words: list[str]) -> int:
+    """Print the report, and write the page if asked."""
+    given = _given(words)
+    folder, path = Path(given.get("out", str(FOLDER))), Path(given["rows"])
+    if not path.is_file():
+        raise UserError(f"rows={path} is no file: write the path of a table of measured runs")
+    rows = list(read_rows(path))
+    results = simulated(rows, folder)
+    of_vllm = [result for result in results if result.row.backend == "vllm"]
+    lines = report("All rows", results) + ["", *report("Rows of vLLM", of_vllm)]
+    if given.get("left_out") == "true":
+        judged, terms = left_out_results([row for row in rows if row.backend == "vllm"], folder)
+        title = "Rows of vLLM, constants fitted without their model on their system"
+        lines = [*report(title, judged), "", *lines, "", *constants(terms)]
+    text = "\n".join(lines)
+    print(text)
+    if given.get("page") == "true":
+        PAGE.write_text(_PREFACE + text + "\n", encoding="utf-8")
+    return 0
+
+
+_PREFACE: Final = """# Measured runs of the field
+
+How far simulations are from measured runs of vLLM, SGLang and TensorRT-LLM that others published (most of them
+InferenceX), beside AIConfigurator 0.12.0 on the same rows. `python -m benchmarks.silicon rows=FILE left_out=true
+page=true` writes this page from a file in the form of AIConfigurator's table of measured runs. Each row is loaded as its
+client did: C clients at once, 10 C requests, uniform lengths from 0.8 of the stated ones, 2 C requests before from
+2026-01-21 on; means of TTFT and TPOT as the client counts them. Step times are those of `aiconfigurator-core`
+([STEP_TIMES](STEP_TIMES.md)); scheduler, memory and front end are the simulator's.
+
+Errors: median size / mean size / median with sign (above 0: the simulation is too slow).
+
+"""
+
+if __name__ == "__main__":
+    command("benchmarks.silicon", __doc__, main)
