@@ -87,7 +87,13 @@ def load_gpu(name: str) -> Gpu:
     sms = entry.get("sms", {}).get("value")
     unmeasured = is_gpu_file(name) or entry.get("unmeasured", {}).get("value", False)
     return Gpu(
-        name=name, source=source, l2_cache_bytes=cache, nvlink=nvlink, sms=sms, unmeasured=unmeasured, **values
+        name=name,
+        source=source,
+        l2_cache_bytes=cache,
+        nvlink=nvlink,
+        sms=sms,
+        unmeasured=unmeasured,
+        **values,
     )
 
 

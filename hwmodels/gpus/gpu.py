@@ -12,8 +12,7 @@ class Gpu:
     (activations, communication buffers, context). ``l2_cache_bytes`` None: not declared.
     ``compute_efficiency``: the share of ``flops_per_s`` that prompts reach on it (None: as on other GPUs).
     ``nvlink``: whether GPUs of one host are joined by NVLink. ``sms``: streaming multiprocessors (None: not
-    declared). ``unmeasured``: no step time of the catalogue was measured on it. ``source`` names the source of
-    each number.
+    declared). ``unmeasured``: no step time of the catalogue was measured on it. ``source``: of each number.
     """
 
     name: str
