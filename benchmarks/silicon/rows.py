@@ -24,6 +24,8 @@ MODELS: Final = {
     "MiniMaxAI/MiniMax-M2.5": "minimax_m2_5",
 }
 GPUS: Final = {"a100_sxm": "a100_80g", "rtx_pro_6000_server": "rtx_pro_6000"}
+# Published in blocks of 128x128 (their config.json), whatever a row calls it.
+IN_BLOCKS: Final = ("Qwen/Qwen3-235B-A22B-FP8", "MiniMaxAI/MiniMax-M2.5")
 _LATER_ENGINES: Final = "another engine than vLLM: the order on engines"
 _LATER_MODELS: Final = "its architecture: the order on models"
 _LATER_SPLITS: Final = "attention in data parallel: the order on models"
@@ -158,7 +160,7 @@ def _precision(row: Row) -> list[str]:
     if row.precision in ("", "bf16") and not row.model.endswith("-FP8"):
         return []
     stored = {"fp4": "nvfp4", "int4": "int4"}.get(row.precision, "fp8")
-    if stored == "fp8" and row.experts == "fp8_block":
+    if stored == "fp8" and (row.experts == "fp8_block" or row.model in IN_BLOCKS):
         stored = "fp8_block"
     # Recipes for Llama name FP8 KV; NVIDIA's NVFP4 checkpoints name it themselves.
     of_kv = stored == "nvfp4" or "Llama" in row.model

@@ -25,8 +25,14 @@ def is_gpu_file(text: str) -> bool:
 
 
 def gpu_entry(text: str) -> Mapping[str, Any]:
-    """The entry in the file at that path, as one of gpus.yaml. HardwareError naming file, key and remedy."""
+    """The entry in the file at that path, as one of gpus.yaml. HardwareError naming file, key and remedy.
+
+    The file of a cluster may have these numbers under its ``gpu``, beside the links of its hosts.
+    """
     found = _read(Path(text).expanduser(), text)
+    linked: dict[str, Any] = {}
+    if isinstance(found.get("gpu"), dict):
+        linked, found = found.get("nvlink") or {}, found["gpu"]
     known = (*NEEDED, *OPTIONAL, SAME_AS)
     if unknown := [key for key in found if key not in known]:
         raise HardwareError(f"{text} has the unknown key {unknown[0]!r}; write only {', '.join(known)}")
@@ -35,6 +41,8 @@ def gpu_entry(text: str) -> Mapping[str, Any]:
     if ("power_limit_w" in found) != ("idle_w" in found):
         raise HardwareError(f"{text} has one of power_limit_w and idle_w; write both or neither")
     entry = {key: _number(text, key, found[key]) for key in found if key != SAME_AS}
+    if isinstance(linked, dict) and linked:
+        entry["nvlink"] = {"value": True, "source": str(linked.get("source"))}
     return entry | ({SAME_AS: _all_reduce(text, found[SAME_AS])} if SAME_AS in found else {})
 
 

@@ -57,6 +57,7 @@ _MOST_BYTES: Final = 1 << 18  # shipped files have less than 2 kB
 _LONGEST_VALUE: Final = 2000  # characters
 _LONGEST_BASE: Final = 8  # files, each the base of the one before: more indicates a cycle
 _SIZED: Final = re.compile(r"(.+)_([1-9][0-9]{0,5})x([1-9][0-9]{0,5})")
+_SIZED_FILE: Final = re.compile(r"(.+\.ya?ml)(?:_[1-9][0-9]{0,5}x[1-9][0-9]{0,5})?")
 _RATE_KEYS: Final = ("gbps", "bytes_per_s", "source")
 _EXTRAS: Final = {
     "pcie": ("shared_by",),
@@ -98,6 +99,23 @@ def load_cluster(name: str) -> ClusterSpec:
     file, text = _text(name)
     own = Path(name).stem if file == name else name
     return parse_cluster(own, file, text)
+
+
+def is_cluster_file(text: str) -> bool:
+    """Whether this is the path of a cluster's file, also with ``_HxG`` behind it; a GPU's file is none.
+
+    Also true for a file that is there and cannot be read, which ``load_cluster`` refuses.
+    """
+    path = _SIZED_FILE.fullmatch(text)
+    if path is None or not Path(path[1]).is_file():
+        return False
+    import yaml
+
+    try:
+        found = users_yaml(read_limited(Path(path[1]), _MOST_BYTES))
+    except (OSError, ValueError, yaml.YAMLError):
+        return True
+    return not isinstance(found, dict) or not {"hosts", "base", "gpus_per_host"}.isdisjoint(found)
 
 
 def parse_cluster(name: str, file: str, text: str) -> ClusterSpec:
@@ -238,6 +256,8 @@ def _values(at: _At, value: Any) -> Iterator[tuple[str, float, str]]:
 def _with_base(at: _At, text: str, depth: int) -> dict[str, Any]:
     """The file's mapping over that of its ``base``; a key with null removes the base's."""
     found = _mapping(at, text)
+    if isinstance(found.get("gpu"), dict):  # the GPU's numbers, which are then read by the file's path
+        found["gpu"] = at.file
     if "base" not in found:
         return found
     name = at.inside("base").text(found.pop("base"))

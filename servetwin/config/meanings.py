@@ -23,6 +23,7 @@ _NAMES: Final[Mapping[str, str]] = {
     "engine.data_parallel_size=VALUE": "data_parallel data_parallelism dp_degree",
     "engine.enable_expert_parallel=true": "expert_parallel expert_parallelism",
     "model=VALUE": "model_name model_id",
+    "cluster=FILE.yaml": "gpu_file cluster_file hardware_file topology_file",
     "engine.gpu_memory_utilization=VALUE": "gpu_mem_util gpu_memory_util gpu_mem_utilization mem_util "
     "memory_utilization gpu_utilization gpu_util gpu_mem mem_fraction gpu_memory_fraction",
     "engine.max_num_seqs=VALUE": "max_batch_size batch_size max_batch max_seqs max_running num_seqs max_bs",

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from hwmodels.gpus.gpu_file import OWN, is_gpu_file
-from hwmodels.topology.cluster_file import load_cluster
+from hwmodels.topology.cluster_file import is_cluster_file, load_cluster
 from servetwin.config.compose.clusters import CLUSTER_FAMILIES, hardware_named, near_family, topology_names
 from servetwin.config.overrides import closest
 from serving.vocabulary.errors import UserError
 
 _SIZED: Final = re.compile(r"([a-z0-9_]+?)(?:_[1-9][0-9]*x([1-9][0-9]*))?")
+_SIZED_FILE: Final = re.compile(r"(.+\.ya?ml)(?:_[1-9][0-9]*x([1-9][0-9]*))?")
 
 
 class DoesNotFit(UserError):
@@ -73,6 +74,8 @@ class Layout:
 
 def _without_links(hardware: str) -> bool:
     """Return whether it is GPUs of one kind and no cluster of the catalogue."""
+    if is_cluster_file(hardware):
+        return False
     return hardware in CLUSTER_FAMILIES or is_gpu_file(hardware)
 
 
@@ -87,8 +90,8 @@ def layout_of(
         return Layout(
             hardware=hardware, tp=tp, words=words, step=tp * pp, pp=pp, split=split, instances=instances
         )
-    sized = _SIZED.fullmatch(hardware)
-    if sized is None or sized[1] not in topology_names():
+    sized = (_SIZED_FILE if is_cluster_file(hardware) else _SIZED).fullmatch(hardware)
+    if sized is None or not (is_cluster_file(hardware) or sized[1] in topology_names()):
         gpus, clusters = ", ".join(CLUSTER_FAMILIES), ", ".join(topology_names())
         near = near_family(hardware) or closest(hardware, [*CLUSTER_FAMILIES, *topology_names()])
         hint = f"gpu={near} if that is meant, or " if near else ""
@@ -117,6 +120,8 @@ def hardware_of_cluster(name: str) -> str:
     sized = _SIZED.fullmatch(name)
     if is_gpu_file(family):
         return family
+    if is_cluster_file(name) and (file := _SIZED_FILE.fullmatch(name)):
+        return file[1] if int(file[2]) == gpus_per_host(file[1]) else f"{file[1]}_1x{file[2]}"
     if family in CLUSTER_FAMILIES or sized is None or not sized[2] or sized[1] not in topology_names():
         return family if family in topology_names() else near_family(family) or family
     return sized[1] if int(sized[2]) == gpus_per_host(sized[1]) else f"{sized[1]}_1x{sized[2]}"

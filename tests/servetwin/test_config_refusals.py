@@ -111,7 +111,7 @@ REFUSED: list[tuple[list[str], list[str]]] = [
     (["cluster=Blitz-B_big"], ["write cluster=blitz_b if that is meant"]),
     (
         ["cluster=H100-PCIe_x8"],
-        ["write cluster=h100_x8 if that is meant", "FILE.yaml_xN of a GPU's file"],
+        ["write cluster=h100_x8 if that is meant", "FILE.yaml_xN of a GPU"],
     ),
     (["model=foo"], ["model=foo", "the path of the model's own config.json", "model=PATH"]),
     (["model=Qwen/Qwen3-8B"], ["Qwen/Qwen3-8B is not in the catalogue", "model=FOLDER"]),

@@ -9,7 +9,7 @@ from servetwin.cli import main as cli
 from servetwin.config.compose.compose import load_config
 from servetwin.config.config import RunConfig
 from servetwin.planning.plan_words import plan_words
-from tests.worlds.own_gpu import OWN
+from tests.worlds.own_gpu import OWN, RACK
 
 
 def configured(*words: str) -> RunConfig:
@@ -85,6 +85,56 @@ def test_a_gpu_of_ones_own_runs_in_every_command(
     Path("links.yaml").write_text("base: blitz_a\ngpu: mine.yaml\nsource: ours\n")
     assert cli.run(["support", "cluster=links.yaml"]) == 0
     assert "x mine.yaml" in capsys.readouterr().out
+
+
+def test_one_file_has_a_gpu_and_the_links_of_its_hosts(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("rack.yaml").write_text(RACK)
+    run = ["trace=poisson", "trace.requests=5", "model=llama3_8b", "uncertainty=off"]
+    scales = [*run, "system=blitzscale", "system.instances.prefill_min=1", "--json"]
+    assert cli.run(["simulate", *scales, "cluster=rack.yaml", "out=r"]) == 0
+    summary = json.loads(capsys.readouterr().out)
+    assert summary["cluster"] == "rack.yaml" and summary["network"]["nic"]["links"] == 32
+    assert "memory_bandwidth_bytes_per_s: datasheet (rack.yaml)" in summary["step_time"]["source"]
+    assert summary["step_time"]["labels"] == [
+        "steps of rack.yaml are a roofline by its datasheet: none was measured on it"
+    ]
+    assert cli.run(["simulate", "config=r", "seed=1", "out=again", "-q"]) == 0
+    assert cli.run(["simulate", *scales, "cluster=rack.yaml_3x4", "out=small"]) == 0
+    assert json.loads(capsys.readouterr().out)["network"]["nic"]["links"] == 24
+    assert cli.run(["simulate", *run, "cluster=rack.yaml_x4", "model.tp=4", "out=bare", "-q"]) == 0
+    assert cli.run(["support", "cluster=rack.yaml"]) == 0
+    assert "2 hosts of 8 x rack.yaml, 16 GPUs" in capsys.readouterr().out
+    rack = tmp_path / "rack.yaml"  # processes of an earlier plan may have another folder
+    objective = ["slo.ttft_p99_ms=5000", f"gpu={rack}", "model.tp=1", "trace.rate_per_s=2"]
+    assert cli.run(["plan", *run[:3], *objective]) == 0
+    assert f"8 GPUs ({rack}, tp 1)" in capsys.readouterr().out.replace("\n", " ")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("nic: {gbps: 400", "nic: {rate: 400", "rack.yaml: nic has the unknown key 'rate'"),
+        ("  flops_per_s: {value: 2.25e+15, source: datasheet}\n", "", "rack.yaml lacks flops_per_s"),
+        ("hosts: 2", "hosts: [", "rack.yaml is not YAML"),
+        (RACK, OWN, "unknown option cluster=rack.yaml: write"),
+    ],
+)
+def test_a_file_of_a_cluster_is_refused_by_its_key(
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    old: str,
+    new: str,
+    told: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("rack.yaml").write_text(RACK.replace(old, new, 1))
+    words = ["simulate", "cluster=rack.yaml", "trace=poisson", "trace.requests=5", "model=llama3_8b", "out=r"]
+    assert cli.run(words) == 2
+    assert told in capsys.readouterr().err
 
 
 def test_an_own_cluster_says_what_its_file_lacks(

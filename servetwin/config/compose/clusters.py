@@ -1,7 +1,8 @@
 """Makes clusters without an option file.
 
 ``cluster=FAMILY_xN`` is N GPUs of one kind and no links; ``cluster=NAME`` or ``NAME_HxG`` (H hosts of G GPUs)
-is a cluster of the catalogue with all its links.
+is a cluster of the catalogue with all its links. Both take files of the user's own: ``FILE.yaml_xN`` with a
+GPU's numbers, ``FILE.yaml`` and ``FILE.yaml_HxG`` with those of a cluster.
 """
 
 import re
@@ -9,7 +10,7 @@ from typing import Final
 
 from hwmodels.catalogue import gpu_names, known_gpu
 from hwmodels.gpus.gpu_file import OWN, is_gpu_file
-from hwmodels.topology.cluster_file import cluster_names, load_cluster
+from hwmodels.topology.cluster_file import cluster_names, is_cluster_file, load_cluster
 from hwmodels.topology.spec import ClusterSpec, with_rate
 from servetwin.config.config import GIVEN, MAX_GPUS, ClusterConfig
 from servetwin.config.overrides import Override
@@ -53,7 +54,7 @@ _ANY_NAME: Final = re.compile(r"(.+)[ _-]x([1-9][0-9]{0,5})", re.IGNORECASE)
 
 def requested_cluster(name: str) -> dict[str, str | int | float | None] | None:
     """Return the keys of ClusterConfig for such a name; None for other names, or above ``MAX_GPUS``."""
-    if name in topology_names() or _SIZED.fullmatch(name):
+    if name in topology_names() or _SIZED.fullmatch(name) or is_cluster_file(name):
         return _with_links(name)
     match = _NAME.fullmatch(name)
     if match is None or int(match[2]) > MAX_GPUS:
@@ -99,7 +100,7 @@ def _with_links(name: str) -> dict[str, str | int | float | None] | None:
     sized = _SIZED.fullmatch(name)
     if sized is not None and sized[1] not in cluster_names():
         return None
-    spec = load_cluster(name)
+    spec = load_cluster(name)  # also of a file of the user's own
     if spec.gpus > MAX_GPUS:
         return None
     return {
@@ -172,8 +173,8 @@ def _normal_form(text: str) -> str:
 
 def made_names() -> str:
     """Return which clusters may be written besides those with a file, for errors."""
-    first, *others = (f"{family}_xN" for family in CLUSTER_FAMILIES)
+    first, *others = CLUSTER_FAMILIES
     return (
-        f"{first} (N from 1 to {MAX_GPUS}), {', '.join(others)}, or one with links such as blitz_a; own: "
-        "DIR/cluster/NAME.yaml (name, gpu, gpus) and --config-dir DIR, or FILE.yaml_xN of a GPU's file"
+        f"{first}_xN (N from 1 to {MAX_GPUS}), also {', '.join(others)}, or with links, as blitz_a; own: "
+        "FILE.yaml of a cluster, FILE.yaml_xN of a GPU, or --config-dir DIR with cluster/NAME.yaml"
     )

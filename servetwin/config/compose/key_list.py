@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from servetwin.config.compose.clusters import made_names, topology_names
+from servetwin.config.compose.clusters import CLUSTER_FAMILIES, topology_names
 from servetwin.config.compose.compose import defaults
 from servetwin.config.compose.key_text import shown
 from servetwin.config.config import Kind
@@ -18,7 +18,7 @@ def key_list(kind: Kind) -> str:
     """Return text for a terminal, 80 columns if the names allow it."""
     groups = option_groups()
     if kind == "simulate":
-        families = [name for name in made_names().split(", ") if not name.startswith("or ")]
+        families = [f"{family}_xN" for family in CLUSTER_FAMILIES]
         groups["cluster"] += [*families, *topology_names(), "NAME_HxG (hosts x GPUs)"]
     else:
         groups |= {"cluster": ["local"]}
