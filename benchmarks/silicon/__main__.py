@@ -53,7 +53,7 @@ def main(words: list[str]) -> int:
     rows = list(read_rows(path))
     results = simulated(rows, folder)
     of_vllm = [result for result in results if result.row.backend == "vllm"]
-    lines = report("All rows", results) + ["", *report("Rows of vLLM", of_vllm)]
+    lines = [*report("All rows", results), "", *report("Rows of vLLM", of_vllm)]
     if given.get("left_out") == "true":
         judged, terms = left_out_results([row for row in rows if row.backend == "vllm"], folder)
         title = "Rows of vLLM, constants fitted without their model on their system"
@@ -67,12 +67,13 @@ def main(words: list[str]) -> int:
 
 _PREFACE: Final = """# Measured runs of the field
 
-How far simulations are from measured runs of vLLM, SGLang and TensorRT-LLM that others published (most of them
-InferenceX), beside AIConfigurator 0.12.0 on the same rows. `python -m benchmarks.silicon rows=FILE left_out=true
-page=true` writes this page from a file in the form of AIConfigurator's table of measured runs. Each row is loaded as its
-client did: C clients at once, 10 C requests, uniform lengths from 0.8 of the stated ones, 2 C requests before from
-2026-01-21 on; means of TTFT and TPOT as the client counts them. Step times are those of `aiconfigurator-core`
-([STEP_TIMES](STEP_TIMES.md)); scheduler, memory and front end are the simulator's.
+How far simulations are from measured runs of vLLM, SGLang and TensorRT-LLM that others published (most of
+them InferenceX), beside AIConfigurator 0.12.0 on the same rows. `python -m benchmarks.silicon rows=FILE
+left_out=true page=true` writes this page from a file in the form of AIConfigurator's table of measured runs.
+Each row is loaded as its client did: C clients at once, 10 C requests, uniform lengths from 0.8 of the stated
+ones, 2 C requests before from 2026-01-21 on; means of TTFT and TPOT as the client counts them. Step times are
+those of `aiconfigurator-core` ([STEP_TIMES](STEP_TIMES.md)); scheduler, memory and front end are the
+simulator's.
 
 Errors: median size / mean size / median with sign (above 0: the simulation is too slow).
 

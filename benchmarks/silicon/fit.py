@@ -1,4 +1,4 @@
-"""The constants of layers with experts, fitted on rows of other models or systems than those they are judged on."""
+"""The constants of layers with experts, fitted on rows of other models or systems than they are judged on."""
 
 from collections.abc import Iterable, Sequence
 from itertools import product
@@ -27,7 +27,7 @@ def trials(rows: Sequence[Row], folder: Path) -> dict[Terms, list[Result]]:
 
 
 def best(of: dict[Terms, list[Result]], without: tuple[str, str] | None = None) -> Terms:
-    """The pair with the least mean |log| of simulated over measured, each (model, system) weighing the same."""
+    """The pair with the least mean |log| of simulated over measured; each (model, system) weighs the same."""
     return min(of, key=lambda terms: _score(of[terms], without))
 
 

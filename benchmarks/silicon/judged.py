@@ -1,4 +1,4 @@
-"""Errors of simulated rows beside AIConfigurator's, by what they have in common; a refused row is 100 % wrong."""
+"""Errors of simulated rows beside AIConfigurator's, by what they share; a refused row is 100 % wrong."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""docs/SILICON.md and what the command prints: errors beside AIConfigurator's, coverage, refusals, constants."""
+"""docs/SILICON.md and what is printed: errors beside AIConfigurator's, coverage, refusals, constants."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -65,16 +65,17 @@ def constants(left_out: Mapping[tuple[str, str], Terms]) -> list[str]:
         "",
         "| constant | shipped | reason | fitted on |",
         "|---|---|---|---|",
-        f"| per layer with experts, every step | {SHIPPED.expert_layer_s * 1e6:g} us | norms and rotary embedding "
-        "of queries and keys, choice of experts, quantisation of their inputs: kernels that the library lacks | "
-        "rows with experts |",
-        f"| per layer with experts, steps with prompts | {SHIPPED.expert_layer_prompt_s * 1e6:g} us | launches "
-        "outside CUDA graphs | rows with experts |",
-        "| per sequence and step, vLLM 0.12 to 0.14 | 55 us | its scheduler and sampler run between steps, not "
-        "beside them | rows of vLLM 0.12 |",
+        f"| per layer with experts, every step | {SHIPPED.expert_layer_s * 1e6:g} us | kernels that the "
+        "library lacks: norms and rotary embedding of queries and keys, choice of experts, quantisation of "
+        "their inputs | rows with experts |",
+        f"| per layer with experts, steps with prompts | {SHIPPED.expert_layer_prompt_s * 1e6:g} us | "
+        "launches outside CUDA graphs | rows with experts |",
+        "| per sequence and step, vLLM 0.12 to 0.14 | 55 us | scheduler and sampler run between its steps, "
+        "not beside them | rows of vLLM 0.12 |",
         "",
-        "None depends on clients, lengths or a model. Beside them stands what a harness did: the AIConfigurator "
-        "team's runs are loaded with 2,048 tokens a step, found on rows of Qwen3-32B, which no table leaves out.",
+        "None depends on clients, lengths or a model. Beside them stands what a harness did: the runs of the "
+        "AIConfigurator team are loaded with 2,048 tokens a step, as 45 rows of Qwen3-32B say; that is not "
+        "left out when these rows are judged.",
         "",
         "Without a model on a system they are:",
         "",

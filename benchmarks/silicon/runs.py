@@ -31,7 +31,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """Constants that were fitted on rows: seconds per layer with experts, and per sequence of vLLM before 0.15."""
+    """Constants fitted on rows: seconds per layer with experts, and per sequence of vLLM before 0.15."""
 
     expert_layer_s: float = aiconfigurator_library.EXPERT_LAYER_S
     expert_layer_prompt_s: float = aiconfigurator_library.EXPERT_LAYER_PROMPT_S
@@ -49,7 +49,7 @@ SHIPPED: Final = Terms()
 
 
 def simulated(rows: Sequence[Row], folder: Path, terms: Terms = SHIPPED) -> list[Result]:
-    """Run every row that can be expressed, or take its result from ``folder``; the order of ``rows`` stays."""
+    """Run every row that can be expressed, or take its result from ``folder``, in the order of ``rows``."""
     digest = f"{code_digest()} {terms}"
     found = dict(_kept(rows, folder, digest))
     # Rows of one model, GPU and split one after another: a process asks for their step times once.

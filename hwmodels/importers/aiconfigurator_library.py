@@ -44,11 +44,11 @@ TILE_TOKENS: Final = 64
 RATIO: Final = 1.35
 SHORTEST_CONTEXT: Final = 16
 _S_PER_MS: Final = 1e-3
-# What the library leaves out of a layer with experts: norms and rotary embedding of queries and keys, choice of
-# experts, quantisation of what goes into them; and, in steps with prompts, launches outside CUDA graphs. Seconds
-# per such layer, fitted on measured runs (docs/SILICON.md).
-EXPERT_LAYER_S = 15e-6
-EXPERT_LAYER_PROMPT_S = 120e-6
+# What the library leaves out of a layer with experts: norms and rotary embedding of queries and keys, choice
+# of experts, quantisation of what goes into them; and, in steps with prompts, launches outside CUDA graphs.
+# Seconds per such layer, fitted on measured runs (docs/SILICON.md), which replace them to fit.
+EXPERT_LAYER_S = 20e-6
+EXPERT_LAYER_PROMPT_S = 180e-6
 _VERSION: Final = (
     "current"  # the newest whole set of tables of a system; without it, hundreds of files are read
 )
@@ -115,7 +115,7 @@ class Operations:
         )
 
     def prefill_s(self, new: int, cached: int) -> float:
-        """Attention of one chunk of ``new`` tokens behind ``cached``, with the launches of a step with prompts."""
+        """Attention of a chunk of ``new`` tokens behind ``cached``, and launches of a step with prompts."""
         places = self._context.attention
         rows = self._engine.evaluate_context_ops(places, batch_size=1, s=new, prefix=cached)
         return _seconds(rows) + self._launches_s
