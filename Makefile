@@ -138,7 +138,7 @@ $(VENV)/.installed: $(VENV)/bin/python pyproject.toml constraints.txt
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.installed
-	@$(PIP) pytest pytest-xdist hypothesis msgspec ortools optuna submitit markdown-it-py
+	@$(PIP) pytest pytest-xdist hypothesis msgspec ortools optuna submitit markdown-it-py aiconfigurator-core
 	@touch $@
 
 $(VENV)/.docs: $(VENV)/.installed

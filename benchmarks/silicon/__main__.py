@@ -26,8 +26,11 @@ _NEW_TERMS: Final = 0.0  # per sequence: what vLLM 0.15 has, the nearest version
 
 def _given(words: list[str]) -> dict[str, str]:
     given = dict(word.split("=", 1) for word in words if "=" in word)
-    if len(given) != len(words) or set(given) - set(_KEYS) or not given.get("rows"):
-        raise UserError(f"write rows=FILE, and {', '.join(f'{key}=...' for key in _KEYS[1:])} if wanted")
+    for word in words:
+        if word.partition("=")[0] not in _KEYS or "=" not in word:
+            raise UserError(f"it takes {', '.join(f'{key}=...' for key in _KEYS)} and was given {word!r}")
+    if not given.get("rows"):
+        raise UserError("which rows: write rows=FILE, a table of measured runs")
     return given
 
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from benchmarks.silicon.rows import Row, refusal, words
 from hwmodels.errors import HardwareError
-from hwmodels.importers import aiconfigurator_library
+from hwmodels.step_times import aiconfigurator_library
 from servetwin.config.compose.compose import load_config
 from servetwin.results.code_digest import code_digest
 from servetwin.run.simulate import evaluated

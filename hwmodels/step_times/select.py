@@ -6,11 +6,11 @@ from typing import Literal, get_args
 from hwmodels.catalogue import llm_names, load_llm
 from hwmodels.errors import HardwareError
 from hwmodels.gpus.gpu import Gpu
-from hwmodels.importers.aiconfigurator_library import asked_of, asked_profile, knows
 from hwmodels.models.llm_shape import LlmShape
 from hwmodels.models.parallelism import Parallelism
 from hwmodels.profiles.profile import Curve, Profile
 from hwmodels.profiles.step_profile import StepProfile
+from hwmodels.step_times.aiconfigurator_library import asked_of, asked_profile, knows
 from hwmodels.step_times.all_reduce_catalogue import Imitated, load_all_reduce
 from hwmodels.step_times.expert_error import other_skew, routing_errors
 from hwmodels.step_times.expert_times import SharedExperts, experts_of, lined

@@ -8,7 +8,6 @@ from hwmodels.catalogue import load_gpu
 from hwmodels.catalogue.stacks import is_stack, load_stack
 from hwmodels.errors import HardwareError
 from hwmodels.gpus.gpu import Gpu
-from hwmodels.importers.aiconfigurator_library import knows, tables_stamp
 from hwmodels.importers.step_profile_file import is_step_profile, read_step_profile
 from hwmodels.models.kv_capacity import KvCapacity, kept_free, kv_capacity
 from hwmodels.models.layer_stack import LayerStack
@@ -20,6 +19,7 @@ from hwmodels.profiles.profile import Profile
 from hwmodels.profiles.profile_check import OTHER_VERSION, Loaded, require_profile
 from hwmodels.profiles.profile_file import load_profile
 from hwmodels.profiles.step_profile import StepProfile
+from hwmodels.step_times.aiconfigurator_library import knows, tables_stamp
 from hwmodels.step_times.all_reduce_catalogue import Imitated
 from hwmodels.step_times.engine_overhead import EngineOverhead, EngineStepModel, vllm_graph_batches
 from hwmodels.step_times.engine_terms import engine_terms, errors_in_runs, has_engine_terms
@@ -34,8 +34,8 @@ from hwmodels.step_times.step_time import StepModel
 from hwmodels.step_times.unequal_contexts import UnequalContexts, unequal_contexts
 from hwmodels.step_times.whole_step import WholeStepModel
 from servetwin.assemble.hosted import hosted_models, run_shape
+from servetwin.assemble.library_tables import check_library_tables
 from servetwin.assemble.stage_cut import cut_of
-from servetwin.config.compose.library_tables import check_library_tables
 from servetwin.config.config import RunConfig
 from servetwin.config.engine_config import EngineConfig
 from servetwin.config.vllm_defaults import batch_defaults

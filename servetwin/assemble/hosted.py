@@ -19,7 +19,7 @@ from serving.vocabulary.errors import UserError
 from traces.workload import Workload
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HostedModel:
     """A model with its own parameters. ``shape_name``: its name in the catalogue.
 
@@ -65,10 +65,20 @@ def hosted_models(config: RunConfig) -> tuple[HostedModel, ...]:
     model, count = config.model, config.models.count
     precision, kv = model.precision, config.engine.kv_cache_dtype
     if count is None:
-        return (HostedModel(model.name, model.name, model.tp, model.pp, precision, kv),)
+        only = HostedModel(
+            name=model.name,
+            shape_name=model.name,
+            tp=model.tp,
+            pp=model.pp,
+            precision=precision,
+            kv_cache_dtype=kv,
+        )
+        return (only,)
     shapes = shapes_of(config.models.shapes, model.name, model.tp)
     return tuple(
-        HostedModel(f"{name}#{index:04d}", name, tp, 1, precision, kv)
+        HostedModel(
+            name=f"{name}#{index:04d}", shape_name=name, tp=tp, precision=precision, kv_cache_dtype=kv
+        )
         for index, (name, tp) in ((index, shapes[index % len(shapes)]) for index in range(count))
     )
 

@@ -23,6 +23,7 @@ from servetwin.assemble.hardware import hardware_of
 from servetwin.assemble.hosted import hosted_models
 from servetwin.assemble.language_stages import chains
 from servetwin.assemble.lengths import check_lengths, limits_of
+from servetwin.assemble.library_tables import with_library_tables
 from servetwin.assemble.pipeline_plans import pipeline_plans
 from servetwin.assemble.shared_prefixes import named_requests, shares_prefixes
 from servetwin.assemble.sizes import seat_count, start_of
@@ -139,9 +140,6 @@ def _held_over_time(
     )
 
 
-# A section of a program without garbage collection.
-
-
 @contextmanager
 def undisturbed() -> Iterator[None]:
     """Disable garbage collection: the event loop makes no reference cycles, and scanning costs 5 % of it.
@@ -162,7 +160,7 @@ def undisturbed() -> Iterator[None]:
 def simulate(config: RunConfig, folder: Path, on_progress: Progress | None = None) -> dict[str, Any]:
     """Run, write every file into ``folder``, and return the summary."""
     prepared = prepare(config)
-    config_yaml = resolved_yaml(config)
+    config_yaml = resolved_yaml(prepared.config)
     with ExitStack() as stack:
         journal = None
         if config.journal:
@@ -222,6 +220,7 @@ def evaluated(config: RunConfig) -> dict[str, Any]:
 def prepare(config: RunConfig) -> Prepared:
     """Read the trace and build what all worlds need. Raises UserError, TraceError, HardwareError."""
     check_capabilities(config)
+    config = with_library_tables(config)
     hardware = hardware_of(config)
     hosted = hosted_models(config)
     estimates = build.estimates_of(config, hardware)

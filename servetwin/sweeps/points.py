@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from hwmodels.step_times.aiconfigurator_library import library_version
 from servetwin.config.compose.content_cache import digest_of
 from servetwin.config.compose.fingerprint import content_in
 from servetwin.config.options import own_folders
@@ -37,11 +38,16 @@ class Point:
 
     @property
     def id(self) -> str:
-        """A digest of the words, the code, and the files that the words name.
+        """A digest of the words, the code, the library of step times, and the files that the words name.
 
         The same run in another sweep has the same id.
         """
-        parts = [*sorted(self.words), code_digest(), *(os.environ.get(name, "") for name in _PLACES)]
+        parts = [
+            *sorted(self.words),
+            code_digest(),
+            library_version(),
+            *(os.environ.get(name, "") for name in _PLACES),
+        ]
         parts += [_own_code(word.partition("=")[2]) for word in self.words if ":" in word]
         parts += [digest_of(content_in(folder)) for folder in own_folders()]
         parts += [_stamp(word) for word in self.words if word.partition("=")[0] in LITERAL_KEYS]

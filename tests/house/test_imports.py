@@ -70,6 +70,7 @@ CONTRACTS = {
             "pandas": CATALOGUE_MODULES,
             "yaml": CATALOGUE_MODULES,
             "pyarrow": names("hwmodels.importers.tables"),
+            "aiconfigurator_core": names("hwmodels.step_times.aiconfigurator_library"),
         },
         no_stdlib=CLOCKS_AND_PROCESSES | {"random"},
     ),

@@ -24,7 +24,6 @@ from servetwin.config.compose.clusters import (
     near_cluster,
     requested_cluster,
 )
-from servetwin.config.compose.library_tables import with_library_tables
 from servetwin.config.compose.measured_links import fill_measured_links
 from servetwin.config.compose.option_tree import Tree, option_tree
 from servetwin.config.compose.overhead_file import KEY as OVERHEAD_KEY
@@ -244,7 +243,7 @@ def load_config(overrides: Sequence[str], kind: Kind, alone: bool = False) -> Ru
     check(config)
     if alone:
         refuse_unread(values, config)
-    return with_library_tables(config)
+    return config
 
 
 def _check_own_file(tree: Tree, choices: Sequence[Override]) -> None:

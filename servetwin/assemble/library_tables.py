@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from hwmodels.catalogue import load_gpu
 from hwmodels.catalogue.stacks import is_stack
-from hwmodels.importers.aiconfigurator_library import tables_stamp
 from hwmodels.models.parallelism import Parallelism
+from hwmodels.step_times.aiconfigurator_library import tables_stamp
 from hwmodels.step_times.select import asks_library
 from servetwin.assemble.hosted import hosted_models
 from servetwin.config.config import RunConfig

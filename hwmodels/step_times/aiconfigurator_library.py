@@ -166,6 +166,14 @@ def asked_profile(gpu: str, llm: LlmShape, parallelism: Parallelism) -> Profile:
     raise first
 
 
+def library_version() -> str:
+    """The installed version of the library; empty: it is not installed."""
+    try:
+        return metadata.version(LIBRARY)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
 def knows(gpu: str) -> bool:
     """Whether the library has tables for a GPU of the catalogue."""
     return gpu in SYSTEMS
