@@ -9,7 +9,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, Final
 
-from hwmodels.catalogue.names import gpu_called, gpu_like, is_hub_name, llm_called
+from hwmodels.catalogue.names import gpu_called, gpu_like, is_hub_name, llm_called, published_as
 from hwmodels.errors import HardwareError
 from hwmodels.gpus.gpu import Gpu
 from hwmodels.gpus.gpu_file import OWN, gpu_entry, is_gpu_file
@@ -18,6 +18,7 @@ from hwmodels.models.experts import Experts, LatentAttention
 from hwmodels.models.hf_config import llm_shape_from_config, looks_like_config
 from hwmodels.models.hf_quantised import CONFIG_FILE
 from hwmodels.models.llm_shape import LlmShape
+from hwmodels.models.precision import quantised
 from hwmodels.yaml_text import yaml_data
 
 GPUS_FILE = "gpus.yaml"
@@ -71,6 +72,11 @@ def llm_named(text: str) -> str:
     return llm_called(text, entries) or text
 
 
+def quantised_publication(text: str) -> tuple[str, str] | None:
+    """The catalogue's name and the precision (``model.precision``) of a well-known quantised publication."""
+    return None if os.path.lexists(text) else published_as(text, read_yaml(MODELS_FILE))
+
+
 _SOME_HAVE: Final = ("compute_efficiency", "fp8_flops_per_s", "fp4_flops_per_s")
 
 
@@ -114,16 +120,24 @@ def load_llm(name: str) -> LlmShape:
     A config.json with exactly a catalogue model's shape counts as that model, so measurements of it apply.
     Another one is named by its path, which no catalogue name can equal.
     """
+    if (publication := quantised_publication(name)) is not None:
+        shape = load_llm(publication[0])
+        return replace(shape, precision=quantised(publication[1], shape.bytes_per_parameter))
     name = llm_named(name)
     if name in (entries := read_yaml(MODELS_FILE)):
         return _llm(name, entries[name])
     if not looks_like_config(name) or (is_hub_name(name) and not os.path.lexists(name)):
         raise unknown_llm(name)
     shape = llm_shape_from_config(name, name)
+    whole = replace(shape, precision=None)
     for known in map(load_llm, llm_names()):
-        if shape.computes_like(known) and shape.max_context_tokens == known.max_context_tokens:
-            return replace(known, source=f"{shape.source}; the shape of {known.name}")
+        if whole.computes_like(known) and shape.max_context_tokens == known.max_context_tokens:
+            source = f"{shape.source}; the shape of {known.name}"
+            return replace(known, source=source, precision=shape.precision)
     return shape
+
+
+_NAMES: Final = ("huggingface", "quantised")
 
 
 def _llm(name: str, entry: Mapping[str, Any]) -> LlmShape:
@@ -133,7 +147,7 @@ def _llm(name: str, entry: Mapping[str, Any]) -> LlmShape:
         parts["experts"] = Experts(**entry["experts"])
     if "latent" in entry:
         parts["latent"] = LatentAttention(**entry["latent"])
-    shape = {key: value for key, value in entry.items() if key != "huggingface"}
+    shape = {key: value for key, value in entry.items() if key not in _NAMES}
     return LlmShape(name=name, **{**shape, **parts})
 
 

@@ -2,7 +2,8 @@
 
 A GPU is called what its entry says (``names``): one of ``called``, and beside it any words of ``with``, in
 any order (``A100-SXM4-80GB``, ``NVIDIA H100 80GB HBM3``). A word of another card (``H100 PCIe``) fits none.
-A model is called by one of the ``huggingface`` names of its entry, with or without the organisation.
+A model is called by one of the ``huggingface`` names of its entry, with or without the organisation, and a
+quantised publication of it by one of ``quantised``.
 """
 
 import re
@@ -43,6 +44,16 @@ def llm_called(text: str, entries: Mapping[str, Any]) -> str | None:
         or any(folded in _forms(one) for one in entry.get("huggingface", ()))
     }
     return meant.pop() if len(meant) == 1 else None
+
+
+def published_as(text: str, entries: Mapping[str, Any]) -> tuple[str, str] | None:
+    """The model's entry and the precision of a well-known quantised publication; None if it is none."""
+    folded = text.casefold()
+    for name, entry in entries.items():
+        for precision, hub_names in entry.get("quantised", {}).items():
+            if any(folded in _forms(one) for one in hub_names):
+                return name, precision
+    return None
 
 
 def is_hub_name(text: str) -> bool:

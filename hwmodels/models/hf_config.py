@@ -2,12 +2,14 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from hwmodels.errors import HardwareError
 from hwmodels.models.experts import Experts, LatentAttention
-from hwmodels.models.hf_quantised import CONFIG_FILE, refuse_few_bytes, refuse_quantised
+from hwmodels.models.hf_precision import precision_of, stated, without
+from hwmodels.models.hf_quantised import CONFIG_FILE, INSTEAD, refuse_other_bytes, refuse_quantised
 from hwmodels.models.hf_section import Section, echo
 from hwmodels.models.llm_shape import LlmShape
 from hwmodels.reading import read_limited
@@ -186,7 +188,9 @@ def llm_shape_from_config(path: Path | str, name: str | None = None) -> LlmShape
     """
     outer = _read(Path(path))
     section = _language_model(outer)
-    refuse_quantised(outer.path, outer.data)
+    said = stated(outer.path, outer.data)
+    rest = without(outer.data, said.key) if said is not None and said.key else outer.data
+    refuse_quantised(outer.path, rest, instead=f"this form is not read: {INSTEAD}", beside_too=said is None)
     architecture = _architecture(section)
     fields, notes = ARCHITECTURES[architecture](section)
     dtype = _dtype((section, outer))
@@ -198,7 +202,10 @@ def llm_shape_from_config(path: Path | str, name: str | None = None) -> LlmShape
         source="; ".join((f"{outer.path}, {architecture}, {dtype}", *notes)),
         **fields,
     )
-    refuse_few_bytes(outer.path, shape.weight_bytes, dtype)
+    if said is not None and (precision := precision_of(said, shape, architecture)) is not None:
+        source = f"{shape.source}; {precision.text} by {said.key or said.path.name}"
+        shape = replace(shape, precision=precision, source=source)
+    refuse_other_bytes(outer.path, shape.weight_bytes, shape.formats.text, shape.quantised)
     return shape
 
 

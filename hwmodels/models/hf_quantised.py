@@ -1,4 +1,4 @@
-"""Refuses checkpoints with quantised weights: by config.json, by files beside it, by the stored bytes.
+"""Refuses checkpoints whose quantisation is not read, by config.json, files beside it and stored bytes.
 
 Tools write this in different places: transformers ``quantization_config``, older llm-compressor
 ``compression_config``, MLX ``quantization``, NVIDIA's ModelOpt the file hf_quant_config.json, AutoGPTQ
@@ -20,6 +20,10 @@ CONFIG_FILE: Final = "config.json"
 BEFORE: Final = (
     f"quantised weights are not supported: give the {CONFIG_FILE} of the model before quantisation, in a "
     "folder of its own"
+)
+INSTEAD: Final = (
+    f"give the {CONFIG_FILE} of the model before quantisation, in a folder of its own, and write "
+    "model.precision=fp8 or another one"
 )
 _SIDE_FILES: Final = (
     "hf_quant_config.json", "quantize_config.json", "quant_config.json", "quantization_config.json",
@@ -46,33 +50,53 @@ _SERIES: Final = re.compile(r"(.+)-[0-9]{1,9}-of-([0-9]{1,9})\.safetensors")
 _OTHER_PARTS: Final = re.compile(r"vision|visual|image|audio|speech")
 # Of the bytes that the shape has: stored in 16 bits it has all, in 8 at most 0.7 (large tables kept whole).
 _LEAST_STORED: Final = 0.8
+# The next wider format takes at least 1.5 times as much, a predictor of further tokens a fiftieth more.
+_MOST_STORED: Final = 1.4
 _LEAST_FILE_BYTES: Final = 1_000  # less is a pointer to the file, as Git LFS leaves it
 _WHOLE_GGUF: Final = re.compile(r"(?:^|[-_.])(?:b?f16|f32)(?:[-_.]|$)", re.IGNORECASE)
 
 
-def refuse_quantised(file: Path, data: Mapping[str, Any]) -> None:
+def refuse_quantised(
+    file: Path, data: Mapping[str, Any], *, instead: str = BEFORE, beside_too: bool = True
+) -> None:
     """Raise HardwareError if a config.json, or a file beside it, says that the weights are quantised.
 
-    ``data``: the file's content. A key without a value, or whose value is "none", says nothing.
+    ``data``: the file's content. A key without a value, or whose value is "none", says nothing. ``instead``:
+    what the user is told. ``beside_too`` False: the files beside it are known.
     """
     for key, value in _stated(data):
-        raise HardwareError(f"{file} has {echo(key)}: {echo(value)}, and {BEFORE}")
-    for name in _SIDE_FILES:
+        raise HardwareError(f"{file} has {echo(key)}: {echo(value)}, and {instead}")
+    for name in _SIDE_FILES if beside_too else ():
         beside = file.parent / name
-        if beside.exists() and not _says_none(_read(beside)):
-            raise HardwareError(f"{beside} says how the weights of {file.name} are quantised, and {BEFORE}")
+        if beside.exists() and not says_none(_read(beside)):
+            raise HardwareError(f"{beside} says how the weights of {file.name} are quantised, and {instead}")
     if file.name == CONFIG_FILE and (only := _only_gguf(file.parent)):
-        raise HardwareError(f"the weights beside {file} are in {only}, and {BEFORE}")
+        raise HardwareError(f"the weights beside {file} are in {only}, and {instead}")
 
 
-def refuse_few_bytes(file: Path, weight_bytes: int, dtype: str) -> None:
-    """Raise HardwareError if the weights beside ``file`` take clearly less than ``weight_bytes``."""
+def refuse_other_bytes(file: Path, weight_bytes: int, told: str, quantised: bool) -> None:
+    """Raise HardwareError if the weights beside ``file`` do not take about ``weight_bytes``.
+
+    Fewer are quantised, or incomplete. More are refused of a model that says it is ``quantised``; others may
+    have parts beside the language model.
+    """
     stored = _stored_bytes(file.parent) if file.name == CONFIG_FILE else None
-    if stored is not None and stored < _LEAST_STORED * weight_bytes:
-        raise HardwareError(
-            f"the weights beside {file} take {stored / 1e9:.3g} GB and in {dtype} they would take "
-            f"{weight_bytes / 1e9:.3g}, so they are quantised or incomplete, and {BEFORE}"
-        )
+    if stored is None or _LEAST_STORED * weight_bytes <= stored <= _MOST_STORED * weight_bytes:
+        return
+    few = stored < weight_bytes
+    if not few and not quantised:
+        return
+    why = "quantised or incomplete" if few else "stored in more bits than it says"
+    raise HardwareError(
+        f"the weights beside {file} take {stored / 1e9:.3g} GB and in {told} they would take "
+        f"{weight_bytes / 1e9:.3g}, so they are {why}: {INSTEAD}"
+    )
+
+
+def read_beside(file: Path, name: str) -> Any:
+    """The JSON content of a file beside ``file``; None if there is none. Raises HardwareError."""
+    beside = file.parent / name
+    return _read(beside) if beside.exists() else None
 
 
 def refuse_quantised_checkpoint(folder: Path) -> None:
@@ -108,7 +132,7 @@ def _stated(data: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 def _states(key: str, value: Any) -> bool:
     if _STATES.search(key):
-        return not _says_none(value)
+        return not says_none(value)
     if key in _BITS:
         return 0 < _bits(value) < _FULL_BITS
     if key in _LOADED:
@@ -116,7 +140,7 @@ def _states(key: str, value: Any) -> bool:
     return key.endswith("dtype") and isinstance(value, str) and bool(_FEW_BITS.search(value.lower()))
 
 
-def _says_none(value: Any) -> bool:
+def says_none(value: Any) -> bool:
     """Whether the value of a key about quantisation, or the content of a file about it, says: none."""
     if isinstance(value, str):
         return value.lower() in _NONE

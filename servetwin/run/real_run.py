@@ -111,6 +111,11 @@ def real_run(
 def transformers_config(name: str) -> dict[str, Any]:
     """Return a catalogue model as the keys of a transformers Llama configuration."""
     shape = load_llm(name)
+    if shape.quantised:
+        raise UserError(
+            f"model={name} is stored in {shape.formats.text}, and real workers compute in float32 or "
+            "bfloat16: give the config.json of the model before quantisation, in a folder of its own"
+        )
     return {
         "model_type": "llama",
         "num_hidden_layers": shape.layers,

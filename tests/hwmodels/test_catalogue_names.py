@@ -13,9 +13,11 @@ from hwmodels.catalogue import (
     llm_names,
     load_gpu,
     load_llm,
+    quantised_publication,
     read_yaml,
 )
 from hwmodels.errors import HardwareError
+from hwmodels.models.precision import PRECISIONS
 from hwmodels.step_times.all_reduce_catalogue import load_all_reduce
 from tests.worlds.own_gpu import OWN
 from tests.worlds.refusals import refuses
@@ -60,6 +62,25 @@ def test_a_model_is_found_by_its_name_on_hugging_face(text: str, name: str) -> N
     assert llm_named(text) == load_llm(text).name == name
 
 
+@pytest.mark.parametrize("text, name, precision", [
+    ("nvidia/Llama-3.1-70B-Instruct-FP8", "llama3_1_70b", "fp8"),
+    ("qwen/qwen3-32b-fp8", "qwen3_32b", "fp8_block"),
+    ("Llama-3.3-70B-Instruct-FP4", "llama3_1_70b", "nvfp4"), ("Qwen3-32B-AWQ", "qwen3_32b", "int4"),
+])  # fmt: skip
+def test_a_quantised_publication_is_a_model_and_its_precision(text: str, name: str, precision: str) -> None:
+    assert quantised_publication(text) == (name, precision)
+    shape = load_llm(text)
+    assert shape.name == name and shape.formats.matrices == (precision,)
+
+
+def test_precisions_of_publications_are_known_and_no_name_stands_twice() -> None:
+    entries = read_yaml("models.yaml").values()
+    told = [item for entry in entries for item in entry.get("quantised", {}).items()]
+    assert {precision for precision, _ in told} <= set(PRECISIONS)
+    names = [name.casefold() for _, names in told for name in names]
+    assert len(names) == len(set(names)) and all(name.count("/") == 1 for name in names)
+
+
 def test_no_name_stands_for_two_models() -> None:
     hub = [
         one.casefold() for entry in read_yaml("models.yaml").values() for one in entry.get("huggingface", ())
@@ -86,7 +107,7 @@ def test_a_folder_of_that_name_comes_first(tmp_path: Path, monkeypatch: pytest.M
 @pytest.mark.parametrize("text, named", [
     ("Qwen/Qwen3-8B", "not in the catalogue, and no file here: save its config.json.*model=FOLDER"),
     ("Qwen/Qwen3-30B-A3B", "it has qwen3_30b_a3b, which is Qwen/Qwen3-30B-A3B-Instruct-2507"),
-    ("Qwen/Qwen3-32B-FP8", "it has qwen3_32b, which is Qwen/Qwen3-32B"),
+    ("Qwen/Qwen3-32B-GGUF", "it has qwen3_32b, which is Qwen/Qwen3-32B"),
     ("foo", "unknown model 'foo': write '.*, or the path of its own config.json"),
 ])  # fmt: skip
 def test_an_unknown_model_is_refused_with_what_to_do(text: str, named: str) -> None:

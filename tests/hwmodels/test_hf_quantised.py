@@ -1,4 +1,4 @@
-"""Checkpoints with quantised weights are refused wherever they say so, and whole ones are not."""
+"""Checkpoints whose quantisation is not read are refused wherever they say so, and whole ones are not."""
 
 import json
 from pathlib import Path
@@ -20,9 +20,9 @@ LLAMA3_8B: dict[str, Any] = {
 }  # fmt: skip
 INNER = {key: value for key, value in LLAMA3_8B.items() if key != "architectures"}
 WEIGHT_BYTES = load_llm("llama3_8b").weight_bytes
-MODELOPT = {"producer": {"name": "modelopt"}, "quantization": {"quant_algo": "FP8", "exclude_modules": []}}
 NO_MODELOPT = {"producer": {"name": "modelopt"}, "quantization": {"quant_algo": None, "group_size": 128}}
 FP8 = {"quant_method": "fp8"}
+UNREAD = {"quant_method": "quark"}
 NO_METHOD = {"quant_algo": None, "kv_cache_quant_algo": None, "group_size": 128}
 
 
@@ -38,8 +38,8 @@ def folder_with(tmp_path: Path, config: dict[str, Any], **beside: Any) -> Path:
 @pytest.mark.parametrize(
     ("changes", "key"),
     [
-        ({"quantization_config": FP8}, "quantization_config"),
-        ({"compression_config": {"quant_method": "compressed-tensors"}}, "compression_config"),
+        ({"quantization_config": UNREAD}, "quantization_config.quant_method"),
+        ({"compression_config": {"quant_method": "compressed-tensors"}}, "compression_config.config_groups"),
         ({"quant_config": {"w_bit": 4}}, "quant_config"),
         ({"quantization": {"group_size": 64, "bits": 4}}, "quantization"),
         ({"quantization": {"quant_algo": None, "kv_cache_quant_algo": "FP8"}}, "quantization"),
@@ -49,7 +49,10 @@ def folder_with(tmp_path: Path, config: dict[str, Any], **beside: Any) -> Path:
         ({"torch_dtype": "float8_e4m3fn"}, "torch_dtype"),
         ({"dtype": "bfloat16", "torch_dtype": "float8_e4m3fn"}, "torch_dtype"),
         ({"expert_dtype": "fp4"}, "expert_dtype"),
-        ({"text_config": INNER | {"quantization_config": FP8}}, "text_config.quantization_config"),
+        (
+            {"text_config": INNER | {"quantization_config": UNREAD}},
+            "text_config.quantization_config.quant_method",
+        ),
         ({"text_config": INNER, "llm_config": {"quant_method": "fp8"}}, "llm_config.quant_method"),
         ({"language_config": {"quantization_config": FP8}}, "language_config.quantization_config"),
         ({"a": {"b": {"c": {"quantization": "nvfp4"}}}}, "a.b.c.quantization"),
@@ -61,7 +64,7 @@ def folder_with(tmp_path: Path, config: dict[str, Any], **beside: Any) -> Path:
         ({"load_in_4bit": 1}, "load_in_4bit"),
         ({"load_in_4bit": "true"}, "load_in_4bit"),
         ({"quantization": {"bits": "4"}}, "quantization"),
-        ({"compression_config": {"format": "pack-quantized"}}, "compression_config"),
+        ({"compression_config": {"format": "pack-quantized"}}, "compression_config.quant_method"),
         ({"layers_config": [[], [{"quantization": {"bits": 4}}]]}, "layers_config.quantization"),
     ],
 )
@@ -106,11 +109,10 @@ def test_config_that_states_none_is_read(tmp_path: Path, changes: dict[str, Any]
 @pytest.mark.parametrize(
     ("name", "content", "reads"),
     [
-        ("hf_quant_config__json", MODELOPT, False),
         ("hf_quant_config__json", NO_MODELOPT, True),
         ("hf_quant_config__json", "{", False),
-        ("quantize_config__json", {"bits": 4, "group_size": 128}, False),
-        ("quant_config__json", {"zero_point": True, "w_bit": 4}, False),
+        ("quantize_config__json", {"bits": 3, "group_size": 128}, False),
+        ("quant_config__json", {"zero_point": True, "w_bit": 2}, False),
         ("quant_model_description__json", {"model_quant_type": "W8A8", "lm_head.weight": "FLOAT"}, False),
         ("quant_model_description__json", {"model_quant_type": "FLOAT", "lm_head.weight": "FLOAT"}, True),
         ("quanto_qmap__json", {"lm_head": {"weights": "qint4", "activations": "none"}}, False),

@@ -115,7 +115,7 @@ REFUSED: list[tuple[list[str], list[str]]] = [
     ),
     (["model=foo"], ["model=foo", "the path of the model's own config.json", "model=PATH"]),
     (["model=Qwen/Qwen3-8B"], ["Qwen/Qwen3-8B is not in the catalogue", "model=FOLDER"]),
-    (["model=Qwen/Qwen3-32B-FP8"], ["it has qwen3_32b, which is Qwen/Qwen3-32B", "config.json"]),
+    (["model=Qwen/Qwen3-32B-GGUF"], ["it has qwen3_32b, which is Qwen/Qwen3-32B", "config.json"]),
     (["gpu=h100"], ["write cluster=GPU_xN, such as cluster=h100_x8"]),
     (["rate=4"], ["trace.rate_scale=VALUE"]),
     (["trace=poisson", "rate=4"], ["trace.rate_per_s=VALUE"]),

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import yaml
 
-from hwmodels.catalogue import gpu_named, llm_named, load_gpu, unknown_llm
+from hwmodels.catalogue import gpu_named, llm_named, load_gpu, quantised_publication, unknown_llm
 from hwmodels.catalogue.names import is_hub_name
 from hwmodels.catalogue.stacks import is_stack
 from servetwin.config.compose import run_again
@@ -197,6 +197,7 @@ def fill_engine_default(tree: dict[str, Any], groups: dict[str, list[str]]) -> N
 _FIXED_LEAVES: Final = frozenset({"name", "policy", "source"})
 _USAGE: Final = "engine.usage_context"
 _OWN_ENGINE: Final = Override("engine", "own_workers")
+PRECISION_KEY: Final = "model.precision"
 _FIXED_KEYS: Final = frozenset({"kind", "cluster.topology", "trace.synthetic"})
 
 
@@ -211,7 +212,7 @@ def load_config(overrides: Sequence[str], kind: Kind, alone: bool = False) -> Ru
     groups = option_groups()
     for word in overrides:
         _refuse_bare_option(word, groups)
-    words = parse_words(overrides)
+    words = _with_published_precision(parse_words(overrides))
     saved = [word for word in words if word.key == run_again.KEY]
     words = [
         chosen_option(word, groups) if word.key in groups else word for word in words if word not in saved
@@ -286,11 +287,23 @@ def _refuse_bare_option(word: str, groups: dict[str, list[str]]) -> None:
             raise UserError(f"'{word}' has no '=': write {group}={word}")
 
 
+def _with_published_precision(words: Sequence[Override]) -> list[Override]:
+    """Write ``model.precision`` beside the name of a quantised publication, unless the user did."""
+    told = list(words)
+    for word in words:
+        found = quantised_publication(unquoted(word).text) if word.key == "model" else None
+        if found is not None and not any(other.key == PRECISION_KEY for other in words):
+            told.append(Override(PRECISION_KEY, found[1]))
+    return told
+
+
 def chosen_option(word: Override, groups: dict[str, list[str]]) -> Override:
     """Return the option that a word means: its own name, or another one of a model or a cluster."""
     choice = unquoted(word)
     if choice.text in groups[choice.key]:
         return choice
+    if choice.key == "model" and (found := quantised_publication(choice.text)) is not None:
+        return Override("model", found[0])
     if choice.key == "model" and (name := llm_named(choice.text)) in groups["model"]:
         return Override("model", name)
     return Override("cluster", cluster_named(choice.text)) if choice.key == "cluster" else choice
