@@ -123,6 +123,11 @@ class LlmShape:
         return layers + beside * self.bytes_per_parameter
 
     @property
+    def attention_parameters_per_layer(self) -> int:
+        """Weights of the matrix products of attention."""
+        return self._attention_parameters
+
+    @property
     def linear_bytes_per_layer(self) -> int:
         """Bytes of the matrices of a dense layer."""
         formats = self.formats

@@ -142,12 +142,10 @@ def roofline_step_model(
     compute, memory = efficiencies.compute, efficiencies.memory
     attention_compute, attention_memory = efficiencies.of_attention
     of_links = (label,) if (label := all_reduce.of(tp).label) else ()
-    linear = llm.layers * llm.linear_parameters_per_layer
-    computes = FORMATS[llm.formats.mlp].computes
     head = llm.embedding_parameters
     model = RooflineStepModel(
         layers_weight_read_s=llm.layers * llm.linear_bytes_per_layer / (bytes_per_s * memory),
-        layers_compute_s_per_token=2 * linear / (gpu.flops_in(computes) * tp * compute),
+        layers_compute_s_per_token=_compute_s_per_token(gpu, llm, tp * compute),
         head_weight_read_s=head * llm.bytes_per_parameter / (bytes_per_s * memory),
         head_compute_s_per_sequence=2 * head / (flops_per_s * compute),
         all_reduce=all_reduce.of_step(llm, tp),
@@ -160,13 +158,36 @@ def roofline_step_model(
         limits=_limits(gpu, llm, tp),
         source=_source(gpu, efficiencies, all_reduce.of(tp) if tp > 1 else None, fitted_to),
         error_band=ERROR_BAND if fitted_to is None else FITTED_ERROR_BAND,
-        labels=(*of_links, *_unmeasured(gpu, fitted_to)),
+        labels=(*of_links, *_unmeasured(gpu, fitted_to), *_widened(gpu, llm)),
         errors=DECLARED_ERRORS if fitted_to is None else FITTED_ERRORS,
     )
     of_all_reduce = all_reduce_errors(
         of_links, model.all_reduce.seconds, lambda n: model.dense_s(n, 0, 0), (MAX_PREFILL_TOKENS, 256)
     )
     return replace(model, errors=model.errors.beside(of_all_reduce))
+
+
+def _compute_s_per_token(gpu: Gpu, llm: LlmShape, share: float) -> float:
+    """Seconds of the products of all layers for a token, at the rates of the numbers that they take."""
+    attention, mlp = (gpu.flops_in(FORMATS[name].computes) for name in _stored(llm))
+    whole, of_attention = llm.linear_parameters_per_layer, llm.attention_parameters_per_layer
+    if attention == mlp:
+        return 2 * llm.layers * whole / (mlp * share)
+    return 2 * llm.layers * (of_attention / attention + (whole - of_attention) / mlp) / share
+
+
+def _stored(llm: LlmShape) -> tuple[str, str]:
+    return llm.formats.attention, llm.formats.mlp
+
+
+def _widened(gpu: Gpu, llm: LlmShape) -> tuple[str, ...]:
+    """The label of products that take narrower numbers elsewhere, and have no faster rate on this GPU."""
+    slow = [
+        name
+        for name in dict.fromkeys(_stored(llm))
+        if FORMATS[name].bits < 16 and gpu.flops_in(FORMATS[name].computes) == gpu.flops_per_s
+    ]
+    return tuple(f"products with {name} weights run at the 16-bit rate of {gpu.name}" for name in slow)
 
 
 def _unmeasured(gpu: Gpu, fitted_to: str | None) -> tuple[str, ...]:

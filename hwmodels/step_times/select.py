@@ -78,6 +78,12 @@ def step_model(
         fitted = _on_profile(kind, _required(kind, profile, gpu, llm, tp), gpu, llm, tp)
         return _of_shared(fitted, shared_tokens)
     key = linear_key(gpu, llm, tp)
+    if kind == "linear" and llm.quantised:
+        raise HardwareError(
+            f"engine.step_time=linear has coefficients of 16-bit models, and {llm.name} is in "
+            f"{llm.formats.text}: write engine.step_time=roofline, or leave model.precision and "
+            "engine.kv_cache_dtype out"
+        )
     if kind == "linear" or (kind == "auto" and key in linear_keys()):
         return _of_shared(linear_step_model(key), shared_tokens)
     declared = roofline_step_model(

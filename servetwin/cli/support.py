@@ -7,7 +7,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from hwmodels.catalogue import gpu_named, gpu_names, llm_named, llm_names, load_gpu, load_llm
+from hwmodels.catalogue import (
+    gpu_named,
+    gpu_names,
+    llm_named,
+    llm_names,
+    load_gpu,
+    load_llm,
+    quantised_publication,
+)
 from hwmodels.catalogue.stacks import is_stack
 from hwmodels.errors import HardwareError
 from hwmodels.models.kv_capacity import CANDIDATE_TP
@@ -23,7 +31,9 @@ from serving.vocabulary.errors import UserError
 
 EXAMPLE: Final = "servetwin support model=llama3_8b gpu=a100_80g tp=1"
 DEFAULT_ENGINE: Final = "vllm_v1"
-_KEYS: Final = ("model", "gpu", "tp", "profile", "engine", "cluster", "plot", "overwrite")
+_KEYS: Final = (
+    "model", "gpu", "tp", "profile", "engine", "cluster", "plot", "overwrite", "precision", "kv_cache_dtype",
+)  # fmt: skip
 # Names of the keys in other commands and their error messages.
 _ALIASES: Final = {"model.tp": "tp", "model.name": "model", "cluster.gpu": "gpu"}
 _WIDTH: Final = 100
@@ -76,6 +86,9 @@ def _named(options: dict[str, str]) -> dict[str, str]:
     """Return the options with the catalogue's names of model, GPU and cluster. HardwareError for none."""
     from servetwin.config.compose.clusters import cluster_named
 
+    publication = quantised_publication(options.get("model", ""))
+    if publication is not None:
+        options = {"precision": publication[1]} | options | {"model": publication[0]}
     named = {"model": llm_named, "gpu": gpu_named, "cluster": cluster_named}
     return {key: named[key](text) if key in named else text for key, text in options.items()}
 
@@ -201,8 +214,8 @@ def _parse(words: Sequence[str]) -> dict[str, str]:
 
 
 def _refuse_half(options: dict[str, str]) -> None:
-    """Refuse tp and a profile without one model and one GPU."""
-    for key in ("tp", "profile"):
+    """Refuse tp, a profile and formats without one model and one GPU."""
+    for key in ("tp", "profile", "precision", "kv_cache_dtype"):
         if key in options:
             raise UserError(f"{key}= belongs to one model on one GPU: write both, for example {EXAMPLE}")
 

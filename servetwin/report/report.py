@@ -338,6 +338,7 @@ def _sources(summary: Mapping[str, Any]) -> str:
         *(("said of it", label) for label in step_time_labels(summary)),
         *_profile_rows(summary),
         ("engine imitated", str(summary.get("imitates") or "unknown")),
+        *([("weights and KV", str(summary["precision"]))] if summary.get("precision") else []),
         ("KV memory of a replica", str(summary.get("kv_capacity") or "unknown")),
         *([("GPUs of a replica", str(summary["parallelism"]))] if summary.get("parallelism") else []),
         *(

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+from hwmodels.models.llm_shape import LlmShape
 from servetwin.assemble.hardware import Hardware
-from servetwin.assemble.hosted import HostedModel, codes_of, hosted_models
+from servetwin.assemble.hosted import HostedModel, codes_of, hosted_models, shapes_by_model
 from servetwin.config.config import RunConfig
 from serving.vocabulary.estimates import Estimates
 from traces.columns import Names
@@ -111,6 +112,13 @@ def shown_estimates(config: RunConfig, estimates: Estimates) -> Estimates:
     hosted = hosted_models(config)
     first = {(model.shape_name, model.tp): index for index, model in reversed(list(enumerate(hosted)))}
     return replace(estimates, models=tuple(estimates.models[index] for index in sorted(first.values())))
+
+
+def shown_precision(config: RunConfig) -> dict[str, str]:
+    """Return ``precision``: how quantised models are stored; empty if none is."""
+    shapes = [shape for shape in shapes_by_model(config).values() if isinstance(shape, LlmShape)]
+    texts = dict.fromkeys(shape.formats.text for shape in shapes if shape.quantised)
+    return {"precision": "; ".join(texts)} if texts else {}
 
 
 def shown_model(config: RunConfig) -> str:

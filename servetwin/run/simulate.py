@@ -39,7 +39,7 @@ from servetwin.results.data_plane_summary import data_plane_summary
 from servetwin.results.elastic_summary import elastic_summary
 from servetwin.results.faults_summary import RecoveryWatch, faults_section
 from servetwin.results.groups_summary import groups_section
-from servetwin.results.hosted_summary import add_models, shown_estimates, shown_model
+from servetwin.results.hosted_summary import add_models, shown_estimates, shown_model, shown_precision
 from servetwin.results.instance_use import instance_use
 from servetwin.results.journal_file import NAME as JOURNAL_NAME
 from servetwin.results.journal_file import JournalFile, header_fields
@@ -484,6 +484,7 @@ def provenance(prepared: Prepared) -> dict[str, Any]:
     return {
         "system": config.system.name,
         "model": shown_model(config),
+        **shown_precision(config),
         "cluster": config.cluster.name,
         "engine": config.engine.name,
         "imitates": f"{config.engine.software} {config.engine.version}",

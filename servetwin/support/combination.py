@@ -6,21 +6,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from hwmodels.catalogue import load_gpu, load_llm
+from hwmodels.catalogue import load_gpu
 from hwmodels.errors import HardwareError
 from hwmodels.gpus.gpu import Gpu
 from hwmodels.importers.step_profile_file import is_step_profile, read_step_profile
 from hwmodels.loading.starting import KINDS, Terms, after_weights, before_weights, seconds_of
 from hwmodels.models.kv_capacity import KvCapacity
 from hwmodels.models.llm_shape import LlmShape
+from hwmodels.models.precision import PRECISIONS
 from hwmodels.profiles.profile_check import profile_problems
 from hwmodels.profiles.profile_file import LoadedProfile, load_profile
 from hwmodels.profiles.step_profile import LoadedSteps
 from hwmodels.step_times.all_reduce_catalogue import Imitated
 from hwmodels.step_times.engine_overhead import EngineOverhead, EngineStepModel
 from servetwin.assemble.hardware import kv_memory, overhead_of, precision_of
+from servetwin.assemble.hosted import stored_shape
 from servetwin.config.compose.starting import start_terms_of
-from servetwin.config.engine_config import EngineConfig
+from servetwin.config.engine_config import KV_CACHE_DTYPES, EngineConfig
 from servetwin.config.overrides import echo
 from servetwin.support.evidence import engine_evidence, held_out, step_evidence
 from servetwin.support.evidence_table import evidence_lines
@@ -79,7 +81,7 @@ class Combination:
 
 def combination_of(options: Mapping[str, str], engine: EngineConfig) -> Combination:
     """Return the words' combination. UserError or HardwareError if it cannot be simulated."""
-    gpu, llm = load_gpu(options["gpu"]), load_llm(options["model"])
+    gpu, llm = load_gpu(options["gpu"]), _stored(options)
     tp = _tp(options, gpu, llm, engine)
     llm.require_tp(tp)
     loaded = _load_profile(Path(options["profile"])) if "profile" in options else None
@@ -123,6 +125,14 @@ def _tp(options: Mapping[str, str], gpu: Gpu, llm: LlmShape, engine: EngineConfi
     return int(text)
 
 
+def _stored(options: Mapping[str, str]) -> LlmShape:
+    """Return the model, with the weights and KV in the words' formats."""
+    for key, known in (("precision", PRECISIONS), ("kv_cache_dtype", KV_CACHE_DTYPES)):
+        if options.get(key, known[0]) not in known:
+            raise UserError(f"{key}={echo(options[key])} is unknown: write one of {', '.join(known)}")
+    return stored_shape(options["model"], options.get("precision"), options.get("kv_cache_dtype", "auto"))
+
+
 def _load_profile(path: Path) -> LoadedProfile | LoadedSteps:
     """Load a file of operation tables, or a folder of whole steps."""
     return read_step_profile(path) if is_step_profile(path) else load_profile(path)
@@ -148,10 +158,12 @@ def _misfits(
 
 
 def _model_lines(llm: LlmShape) -> list[str]:
-    width = llm.bytes_per_parameter
+    width = f"at {llm.bytes_per_parameter} bytes each"
+    if llm.quantised:
+        width = f"in {llm.formats.text}"
     return [
-        f"{llm.parameters / 1e9:.2f} billion parameters, {llm.weight_bytes / 1e9:.2f} GB at {width} bytes "
-        f"each; {llm.kv_bytes_per_token} bytes of KV per token; contexts up to {llm.max_context_tokens}",
+        f"{llm.parameters / 1e9:.2f} billion parameters, {llm.weight_bytes / 1e9:.2f} GB {width}; "
+        f"{llm.kv_bytes_per_token} bytes of KV per token; contexts up to {llm.max_context_tokens}",
         llm.source,
     ]
 
@@ -170,7 +182,7 @@ def _step_lines(chosen: Rung, rungs: Sequence[Rung]) -> list[str]:
     model = chosen.model
     assert model is not None
     limits = model.limits
-    better = [rung.kind for rung in rungs[: rungs.index(chosen)]]
+    better = [rung.kind for rung in rungs[: rungs.index(chosen)] if rung.model is None]
     why = f"no {' and no '.join(better)} for this combination" if better else "the best rung there is"
     return [
         f"{chosen.kind}, because {why}" if better else f"{chosen.kind}, {why}",

@@ -28,6 +28,7 @@ MEASURED: Final = "measured"
 DERIVED: Final = "derived"
 ASSUMED: Final = "assumed"
 NOTHING: Final = "-"
+LIBRARY: Final = "aiconfigurator"
 PHASES: Final = ("prefill", "decode", "mixed")
 # Prefixes of catalogue sources that declare values without a measurement.
 _DECLARED: Final = ("rough", "unknown", "none declared", "no software cost declared", "nothing declared")
@@ -62,7 +63,7 @@ def step_evidence(
     if model.interplay is not None:
         mixed = Evidence("mixed", MEASURED, "steps with prompts and decodes, in the same tables")
     reduce = _all_reduce(gpu, tp, chosen, imitated)
-    return [products, attention, mixed, reduce, _experts(gpu, llm, tp, profile)]
+    return [products, attention, mixed, reduce, _experts(gpu, llm, tp, chosen, profile)]
 
 
 def engine_evidence(
@@ -120,6 +121,9 @@ def _operations(
     if chosen.kind == "roofline":
         why = f"shares of the datasheet's peaks, declared; {chosen.model.error_band}"
         return Evidence("products", ASSUMED, why), Evidence("attention", ASSUMED, why)
+    if chosen.kind == LIBRARY:
+        why = f"{chosen.model.source}; interpolated by the library, norms and activations estimated"
+        return Evidence("products", MEASURED, why), Evidence("attention", MEASURED, why)
     if profile is not None:
         words = _words_of(" ".join(profile.stamp.notes))
         why = f"{profile.stamp.source}, {profile.stamp.engine} {profile.stamp.engine_version}"
@@ -145,6 +149,8 @@ def _all_reduce(gpu: Gpu, tp: int, chosen: Rung, imitated: Imitated) -> Evidence
     if tp == 1:
         return Evidence("all-reduce", NOTHING, "none, one GPU")
     assert chosen.model is not None
+    if chosen.kind == LIBRARY:
+        return Evidence("all-reduce", MEASURED, "in the same tables")
     all_reduce = load_all_reduce(gpu.name, imitated).of(tp)
     labels = [label for label in chosen.model.labels if label.startswith("all-reduce")]
     if not labels and chosen.kind in ("linear", "roofline"):
@@ -160,10 +166,12 @@ def _label_word(label: str) -> str:
     return ASSUMED if "rough" in label else DERIVED
 
 
-def _experts(gpu: Gpu, llm: LlmShape, tp: int, profile: Profile | None) -> Evidence:
+def _experts(gpu: Gpu, llm: LlmShape, tp: int, chosen: Rung, profile: Profile | None) -> Evidence:
     """Return the evidence for times by tokens and active experts. A run declares the choice of experts."""
     if llm.experts is None:
         return Evidence("experts", NOTHING, "none, a dense model")
+    if chosen.kind == LIBRARY:
+        return Evidence("experts", MEASURED, "in the same tables; which are chosen is declared")
     if profile is not None:
         return Evidence("experts", MEASURED, f"{profile.stamp.source}; which are chosen is declared")
     entry = linear_entry(linear_key(gpu, llm, tp))

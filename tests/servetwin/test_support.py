@@ -222,7 +222,7 @@ def test_the_ladder_is_tried_from_the_best_down() -> None:
         (
             ("gp=h100",),
             "unknown key 'gp' for support: write one of model, gpu, tp, profile, engine, cluster, plot, "
-            "overwrite, gpu=",
+            "overwrite, precision, kv_cache_dtype, gpu=",
         ),
         (("model=llama3_8b", "model=opt_66b"), "model is given twice"),
         (("tp=2", "model.tp=2"), "tp is given twice"),
