@@ -35,7 +35,7 @@ FOREIGN = {
     "faults.time=10": "faults.at_s=VALUE",
     "trace.prompt_tokens=512": "trace.lengths=NAME",
     "engine.dtyp=bfloat16": "--dtype of vllm serve 0.19.0 is not modelled",
-    "engine.quantization=fp8": "--quantization of vllm serve 0.19.0 is not modelled",
+    "engine.quantization=fp8": "model.precision=fp8",
     "engine.max_batch_size=64": "engine.max_num_seqs=VALUE",
     "max_concurrency=8": "trace.clients=VALUE",
     "dataset_path=x.csv": "trace=file trace.path=VALUE",
@@ -43,7 +43,7 @@ FOREIGN = {
     "autoscaling=true": "system/scaler=VALUE",
     "min_replicas=1": "system.instances.both_min=VALUE",
     "context_length=8k": "engine.max_model_len=8000",
-    "kv_cache_dtype=fp8": "--kv-cache-dtype of vllm serve 0.19.0 is not modelled",
+    "kv_cache_dtype=fp8": "engine.kv_cache_dtype=fp8",
     "vllm.enforce_eager=true": "engine.overhead.cuda_graphs=false",
     "engine.enable_prefix_caching=false": "engine.prefix_caching=false",
     "gpu=h100": "cluster=GPU_xN",
@@ -90,7 +90,7 @@ MISTYPED = {
     "max_model_lenght=9": "engine.max_model_len=VALUE",
     "system.stages.key_marign=0.1": "system.stages.key_margin",
     "system.scaler.scale_down=9": "system.scaler.scale_down_ms",
-    "engine.quantisation=fp8": "if --quantization is meant",
+    "engine.quantisation=fp8": "model.precision=VALUE",
 }
 # Words like a key of another subject, and words like none.
 OF_NOTHING = (
