@@ -152,10 +152,7 @@ def test_the_words_can_be_written(flag: Flag) -> None:
         (["--schedule-policy", "fcfs"], "write system.instances.scheduling_policy=fcfs"),
         (["--load-balance-method", "total_tokens"], "write system/dispatch=least_kv"),
         (["--mem-fraction-static", "0.8"], "utilization=0.8 engine.reserve_activation_bytes=0"),
-        (
-            ["--quantization", "fp8"],
-            "--quantization fp8 is a flag of vllm serve 0.19.0: write model.precision=fp8",
-        ),
+        (["--quantization", "fp8"], "is a flag of vllm serve 0.19.0: write model.precision=fp8"),
         (["-q", "fp8"], "-q fp8 is a flag of vllm serve"),
         (["--quantization", "modelopt_fp4"], "write model.precision=nvfp4"),
         (["--quantization", "gguf"], "not modelled"),
