@@ -33,7 +33,28 @@ def table(gpus: Sequence[Gpu], llms: Sequence[LlmShape], engine: EngineConfig) -
         f"'-' does not fit on {_ALL_GPUS}, or needs a profile. A profile of your own beats all of them. "
         "More on one: servetwin support model=MODEL gpu=GPU tp=N"
     )
-    return [*aligned(rows, 1), "", *textwrap.wrap(legend, _WIDTH)]
+    return [*_below_each_other(rows), "", *textwrap.wrap(legend, _WIDTH)]
+
+
+def _below_each_other(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return a table in parts that fit the width, each with the first column, an empty line between them."""
+    lines: list[str] = []
+    start, columns = 1, len(rows[0])
+    while start < columns:
+        stop = start + 1
+        while stop < columns and _width(_part(rows, start, stop + 1)) <= _WIDTH:
+            stop += 1
+        lines += [*([""] if lines else []), *aligned(_part(rows, start, stop), 1)]
+        start = stop
+    return lines
+
+
+def _part(rows: Sequence[Sequence[str]], start: int, stop: int) -> list[list[str]]:
+    return [[row[0], *row[start:stop]] for row in rows]
+
+
+def _width(rows: Sequence[Sequence[str]]) -> int:
+    return max(map(len, aligned(rows, 1)))
 
 
 def listing(gpus: Sequence[Gpu], llms: Sequence[LlmShape], engine: EngineConfig) -> list[str]:
