@@ -26,7 +26,7 @@ from servetwin.config.engine_config import KV_CACHE_DTYPES, EngineConfig
 from servetwin.config.overrides import echo
 from servetwin.support.evidence import engine_evidence, held_out, step_evidence
 from servetwin.support.evidence_table import evidence_lines
-from servetwin.support.rungs import Rung, chosen_rung, decode_s, prefill_s, rungs_of
+from servetwin.support.rungs import NOT_ASKED, Rung, chosen_rung, decode_s, prefill_s, rungs_of
 from servetwin.support.table import smallest_for
 from serving.vocabulary.errors import UserError
 
@@ -199,6 +199,8 @@ def _step_lines(chosen: Rung, rungs: Sequence[Rung]) -> list[str]:
 def _rung_line(rung: Rung, chosen: Rung, gpu: Gpu, llm: LlmShape, tp: int) -> str:
     if rung.model is not None:
         return f"{rung.kind}: available{', used' if rung == chosen else ''}"
+    if rung.refusal == NOT_ASKED:
+        return f"{rung.kind}: {NOT_ASKED}"
     return f"{rung.kind}: not available; {rung.remedy(gpu.name, llm, tp)}"
 
 

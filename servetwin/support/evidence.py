@@ -22,13 +22,12 @@ from hwmodels.step_times.select import linear_key
 from servetwin.assemble.hardware import engine_limits
 from servetwin.config.compose.starting import start_terms_of
 from servetwin.config.engine_config import EngineConfig
-from servetwin.support.rungs import Rung
+from servetwin.support.rungs import LIBRARY, Rung
 
 MEASURED: Final = "measured"
 DERIVED: Final = "derived"
 ASSUMED: Final = "assumed"
 NOTHING: Final = "-"
-LIBRARY: Final = "aiconfigurator"
 PHASES: Final = ("prefill", "decode", "mixed")
 # Prefixes of catalogue sources that declare values without a measurement.
 _DECLARED: Final = ("rough", "unknown", "none declared", "no software cost declared", "nothing declared")

@@ -2,17 +2,22 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import get_args
+from typing import Final, get_args
 
 from hwmodels.errors import HardwareError
 from hwmodels.gpus.gpu import Gpu
 from hwmodels.importers.published import AICONFIGURATOR, ALL_REDUCE, published_for
 from hwmodels.models.llm_shape import LlmShape
+from hwmodels.models.parallelism import Parallelism
 from hwmodels.profiles.profile import Profile
 from hwmodels.profiles.step_profile import StepProfile
 from hwmodels.step_times.all_reduce_catalogue import Imitated
-from hwmodels.step_times.select import StepModelKind, step_model
+from hwmodels.step_times.select import StepModelKind, asks_library, step_model
 from hwmodels.step_times.step_time import StepModel, pieces_s
+
+LIBRARY: Final = "aiconfigurator"
+# Asking it takes seconds for each combination.
+NOT_ASKED: Final = "auto asks no library here, engine.step_time=aiconfigurator does"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +77,9 @@ def rungs_of(
     """Return every rung of the ladder, best first."""
     rungs = []
     for kind in ladder(profile):
+        if kind == LIBRARY and (profile is not None or not asks_library(gpu, llm, Parallelism(tp))):
+            rungs.append(Rung(kind, None, NOT_ASKED))
+            continue
         try:
             rungs.append(Rung(kind, step_model(kind, gpu, llm, tp=tp, profile=profile, imitated=imitated)))
         except HardwareError as error:
