@@ -93,7 +93,8 @@ def test_no_name_stands_for_two_models() -> None:
 
 def test_the_name_in_a_models_source_is_one_of_its_names() -> None:
     for name, entry in read_yaml("models.yaml").items():
-        hub = entry.get("huggingface", ())
+        stored = entry.get("quantised", {}).values()
+        hub = [*entry.get("huggingface", ()), *(one for names in stored for one in names)]
         assert name == "tiny_llama" or any(one in entry["source"] for one in hub), name
 
 

@@ -169,13 +169,14 @@ def test_a_config_json_is_a_model(capsys: pytest.CaptureFixture[str], tmp_path: 
 
 def test_the_table_has_every_model_and_gpu(capsys: pytest.CaptureFixture[str]) -> None:
     lines = printed(capsys).splitlines()
-    assert tuple(lines[0].split()) == gpu_names()
+    heads = [line for line in lines if line.startswith(" ")]
+    assert tuple(name for line in heads for name in line.split()) == gpu_names()
     assert tuple(line.split()[0] for line in lines[1 : 1 + len(llm_names())]) == llm_names()
-    cells = dict(zip(gpu_names(), next(line for line in lines if line.startswith("qwen2_5_72b")).split()[1:]))
+    of_model = [line.split()[1:] for line in lines if line.startswith("qwen2_5_72b")]
+    cells = dict(zip(gpu_names(), [cell for part in of_model for cell in part]))
     assert cells["a100_80g"] == "R2/L4", "linear exists at a larger tp than the smallest"
     assert (cells["cpu_core"], cells["a10"]) == ("-", "R8")
-    legend = lines.index("")
-    assert "R roofline" in lines[legend + 1]
+    assert any("R roofline" in line for line in lines)
 
 
 def test_a_model_or_a_gpu_alone_lists_what_goes_with_it(capsys: pytest.CaptureFixture[str]) -> None:
