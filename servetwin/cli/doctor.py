@@ -29,6 +29,7 @@ _EXTRAS: Final = {
     "optuna": ("searches (servetwin sweep search.minimize=...)", "search"),
     "ray": ("servetwin sweep launcher=ray, realexec run launcher=ray", "ray"),
     "submitit": ("servetwin sweep launcher=slurm", "slurm"),
+    "aiconfigurator-core": ("engine.step_time=aiconfigurator", "silicon"),
     "torch": ("real workers (realexec run)", "real"),
     "transformers": ("real workers (realexec run)", "real"),
     "safetensors": ("real workers (realexec run)", "real"),

@@ -223,6 +223,8 @@ SHIPPED = (
 )
 # What a registry of the package names, a class held against its protocol, and texts of the package's own.
 BY_NAME = {
+    # The library's method that adds up a model's operations; no code of a file is run.
+    "hwmodels/step_times/aiconfigurator_library.py": {"compile"},
     "traces/formats.py": {"import_module"},
     "traces/synthetic/registry.py": {"import_module"},
     "servetwin/config/policy/policy_class.py": {"import_module"},

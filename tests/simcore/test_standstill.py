@@ -213,7 +213,8 @@ class Counting:
         ),
         (
             ("cluster=blitz_a_4x2", "model=qwen2_5_72b", "model.tp=4"),
-            "system=blitz_multicast starts instances within one host, and qwen2_5_72b on 4 GPUs is ",
+            "system=blitz_multicast starts instances within one host or one NVLink domain, and "
+            "qwen2_5_72b on 4 GPUs is ",
         ),
     ],
 )
