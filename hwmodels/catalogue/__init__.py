@@ -14,7 +14,8 @@ from hwmodels.errors import HardwareError
 from hwmodels.gpus.gpu import Gpu
 from hwmodels.gpus.gpu_file import OWN, gpu_entry, is_gpu_file
 from hwmodels.gpus.power import GpuPower
-from hwmodels.models.experts import Experts, LatentAttention
+from hwmodels.models.attention import LatentAttention
+from hwmodels.models.experts import Experts
 from hwmodels.models.hf_config import llm_shape_from_config, looks_like_config
 from hwmodels.models.hf_quantised import CONFIG_FILE
 from hwmodels.models.llm_shape import LlmShape

@@ -261,7 +261,7 @@ def dense_mlps(llm: LlmShape) -> list[tuple[int, int]]:
     """
     if llm.experts is None:
         return [(llm.layers, llm.intermediate)]
-    mlps = [(llm.experts.dense_layers, llm.intermediate), (llm.moe_layers, llm.experts.shared_width)]
+    mlps = [(llm.layers - llm.moe_layers, llm.intermediate), (llm.moe_layers, llm.experts.shared_width)]
     return [(layers, middle) for layers, middle in mlps if layers and middle]
 
 

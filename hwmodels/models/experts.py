@@ -1,4 +1,4 @@
-"""Mixtures of experts, and attention over a latent: the sizes such models have beyond a dense one's."""
+"""Mixtures of experts: the sizes that such a model has beyond a dense one's."""
 
 from dataclasses import dataclass
 
@@ -7,9 +7,11 @@ from dataclasses import dataclass
 class Experts:
     """The MLP of a layer: ``count`` routed experts, gated MLPs of ``width``; a token goes to ``per_token``.
 
-    ``shared_width``: of all shared experts together, which every token goes through (0: none).
-    ``dense_layers``: number of first layers with one MLP of the model's ``intermediate`` instead.
-    ``gate_bias``: the gate has a bias for each expert (DeepSeek-V3 corrects its scores with it).
+    ``shared_width``: of all shared experts together, which every token goes through (0: none);
+    ``shared_gate``: a gate of their own weighs their output. ``dense_layers``: number of first layers with
+    one MLP of the model's ``intermediate`` instead; behind them every ``every``-th layer is a mixture and the
+    others are dense. ``gate_bias``: the gate has a bias for each expert (DeepSeek-V3 corrects its scores with
+    it). ``bias``: the matrices of the experts have biases.
     """
 
     count: int
@@ -18,6 +20,13 @@ class Experts:
     shared_width: int = 0
     dense_layers: int = 0
     gate_bias: bool = False
+    shared_gate: bool = False
+    every: int = 1
+    bias: bool = False
+
+    def in_layer(self, layer: int) -> bool:
+        """Whether a layer is a mixture: behind the dense ones, the last of every ``every`` layers."""
+        return layer >= self.dense_layers and (layer + 1) % self.every == 0
 
     def routed_parameters(self, hidden: int) -> int:
         """Weights of all routed experts of a layer."""
@@ -28,41 +37,14 @@ class Experts:
         return 3 * hidden * self.width
 
     def gate_parameters(self, hidden: int) -> int:
-        """Weights of the gate, which every rank holds whole."""
-        return self.count * hidden + (self.count if self.gate_bias else 0)
+        """Weights of the gates, which every rank holds whole."""
+        routed = self.count * hidden + (self.count if self.gate_bias else 0)
+        return routed + (hidden if self.shared_gate else 0)
+
+    def bias_parameters(self, hidden: int) -> int:
+        """Biases of the routed experts of a layer: of gate, up and down."""
+        return self.count * (2 * self.width + hidden) if self.bias else 0
 
     def shared_parameters(self, hidden: int) -> int:
         """Weights of the shared experts of a layer."""
         return 3 * hidden * self.shared_width
-
-
-@dataclass(frozen=True, slots=True)
-class LatentAttention:
-    """Multi-head latent attention (DeepSeek-V2): a token's KV is one latent of ``kv_rank`` and a rotary key.
-
-    Sizes as in the publisher's config.json: ``nope`` and ``rope`` are the parts of a query head without and
-    with rotary embedding, ``value`` the size of a value head; ``query_rank`` 0: queries have no latent.
-    """
-
-    kv_rank: int
-    rope: int
-    nope: int
-    value: int
-    query_rank: int = 0
-
-    @property
-    def kv_elements(self) -> int:
-        """Cached elements of a token in one layer; every tensor-parallel rank keeps a copy."""
-        return self.kv_rank + self.rope
-
-    def matrix_parameters(self, hidden: int, heads: int) -> int:
-        """Weights of the matrix products of one layer."""
-        query = heads * (self.nope + self.rope)
-        queries = self.query_rank * (hidden + query) if self.query_rank else hidden * query
-        keys_values = hidden * self.kv_elements + self.kv_rank * heads * (self.nope + self.value)
-        return queries + keys_values + heads * self.value * hidden
-
-    @property
-    def norm_parameters(self) -> int:
-        """Weights of the latents' norms."""
-        return self.kv_rank + self.query_rank

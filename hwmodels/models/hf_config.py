@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from hwmodels.errors import HardwareError
-from hwmodels.models.experts import Experts, LatentAttention
+from hwmodels.models.attention import LatentAttention
+from hwmodels.models.experts import Experts
 from hwmodels.models.hf_precision import precision_of, stated, without
 from hwmodels.models.hf_quantised import CONFIG_FILE, INSTEAD, refuse_other_bytes, refuse_quantised
 from hwmodels.models.hf_section import Section, echo

@@ -29,8 +29,7 @@ def modules_of(shape: LlmShape, architecture: str) -> dict[str, tuple[str, ...]]
     for layer in range(shape.layers):
         place = f"layers.{layer}"
         found["attention"] += [f"{place}.self_attn.{name}" for name in _attention(shape, architecture)]
-        dense = shape.experts is None or layer < shape.experts.dense_layers
-        if shape.experts is None or dense:
+        if shape.experts is None or not shape.is_mixture(layer):
             found["mlp"] += [f"{place}.{name}" for name in _mlp(architecture)]
             continue
         inside = "block_sparse_moe" if architecture == "MixtralForCausalLM" else "mlp"

@@ -110,7 +110,7 @@ def precision_of(said: Stated, shape: LlmShape, architecture: str) -> Precision 
 
 def _has_mlp(shape: LlmShape) -> bool:
     """Whether any layer has one. A part that a model does not have is told as the others."""
-    return shape.experts is None or bool(shape.experts.dense_layers or shape.experts.shared_width)
+    return shape.experts is None or shape.moe_layers < shape.layers or bool(shape.experts.shared_width)
 
 
 def _by_part(

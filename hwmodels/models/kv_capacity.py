@@ -61,7 +61,7 @@ def kv_capacity(
     kept = kept_free(gpu, llm, tp, limits, activation_reserve_bytes)
     reserve = kept.size_bytes
     _check_settings(memory_utilization, block_tokens, reserve)
-    token_bytes = llm.kv_copies(tp) * llm.kv_bytes_per_token * len(layers or range(llm.layers)) // llm.layers
+    token_bytes = llm.kv_copies(tp) * llm.kv_bytes_of(layers or range(llm.layers))
     units = model_units(llm, layers=layers, expert_parts=data_parallel)
     weight_bytes = sum([unit.size_bytes for unit in units])
     block_bytes = token_bytes * block_tokens
@@ -97,10 +97,10 @@ def smallest_tp(
     limits: EngineLimits | None = None,
 ) -> int | None:
     """The least of ``CANDIDATE_TP`` at which weights and one KV block fit; None if none does."""
-    needed = llm.weight_bytes + llm.kv_bytes_per_token * block_tokens
     for tp in filter(llm.splits_into, CANDIDATE_TP):
         reserve = kept_free(gpu, llm, tp, limits, activation_reserve_bytes).size_bytes
         _check_settings(memory_utilization, block_tokens, reserve)
+        needed = llm.weight_bytes + llm.kv_copies(tp) * llm.kv_bytes_per_token * block_tokens
         if (int(gpu.memory_bytes * memory_utilization) - reserve) * tp >= needed:
             return tp
     return None

@@ -153,7 +153,7 @@ def vllm_reserve(gpu: Gpu, llm: LlmShape, *, tp: int, limits: EngineLimits) -> R
 def _mlp_width(llm: LlmShape, tp: int) -> int:
     """Return how many values per token the MLP of one rank holds at once, before the last product."""
     products = 3 if llm.gated_mlp else 2
-    if llm.experts is None or llm.experts.dense_layers:
+    if llm.experts is None or llm.moe_layers < llm.layers:
         return products * llm.intermediate // tp
     return products * llm.experts.shared_width // tp
 

@@ -10,6 +10,7 @@ from hwmodels.gpus.gpu import Gpu
 from hwmodels.models.llm_shape import LlmShape
 from hwmodels.models.precision import FORMATS
 from hwmodels.step_times.all_reduce import NO_ALL_REDUCE, AllReduce, RankTimes, StepAllReduce
+from hwmodels.step_times.roofline_attention import attention_rates
 from hwmodels.step_times.step_error import ROUGH, StepErrors, all_off_by, all_reduce_errors, off_by
 from hwmodels.step_times.step_time import Interplay, Piece, StepLimits
 
@@ -86,6 +87,8 @@ class RooflineStepModel:
     error_band: str
     labels: tuple[str, ...] = ()
     errors: StepErrors = ROUGH
+    kv_read_s_per_sequence: float = 0.0
+    attention_compute_s_per_new_token: float = 0.0
 
     @property
     def interplay(self) -> Interplay | None:
@@ -108,13 +111,16 @@ class RooflineStepModel:
 
     def decode_attention(self, decode_sequences: int) -> tuple[Piece, ...]:
         """Reading the stored KV once, at the memory's rate."""
-        return (Piece(self.limits.total_context(decode_sequences), 0.0, self.kv_read_s_per_token),)
+        fixed_s = decode_sequences * self.kv_read_s_per_sequence
+        return (Piece(self.limits.total_context(decode_sequences), fixed_s, self.kv_read_s_per_token),)
 
     def prefill_attention_s(self, new_tokens: int, cached_tokens: int) -> float:
         """Causal pairs at the compute rate, or reading the chunk's KV if that is slower (short chunks)."""
         squares = new_tokens * (new_tokens + 2 * cached_tokens)
-        read_s = self.kv_read_s_per_token * (cached_tokens + new_tokens)
-        return max(self.attention_compute_s_per_square_token * squares, read_s)
+        compute_s = self.attention_compute_s_per_square_token * squares
+        compute_s += self.attention_compute_s_per_new_token * new_tokens
+        read_s = self.kv_read_s_per_token * (cached_tokens + new_tokens) + self.kv_read_s_per_sequence
+        return max(compute_s, read_s)
 
 
 DEFAULT_EFFICIENCIES = Efficiencies()
@@ -141,19 +147,19 @@ def roofline_step_model(
     bytes_per_s = gpu.memory_bandwidth_bytes_per_s * tp
     compute, memory = efficiencies.compute, efficiencies.memory
     attention_compute, attention_memory = efficiencies.of_attention
+    rates = attention_rates(gpu, llm, tp, compute=attention_compute, memory=attention_memory)
     of_links = (label,) if (label := all_reduce.of(tp).label) else ()
     head = llm.embedding_parameters
     model = RooflineStepModel(
-        layers_weight_read_s=llm.layers * llm.linear_bytes_per_layer / (bytes_per_s * memory),
+        layers_weight_read_s=llm.dense_product_bytes(tp) / (bytes_per_s * memory),
         layers_compute_s_per_token=_compute_s_per_token(gpu, llm, tp * compute),
         head_weight_read_s=head * llm.bytes_per_parameter / (bytes_per_s * memory),
         head_compute_s_per_sequence=2 * head / (flops_per_s * compute),
         all_reduce=all_reduce.of_step(llm, tp),
-        kv_read_s_per_token=llm.kv_bytes_per_token / (bytes_per_s * attention_memory),
-        # Scores and weighted sum take 2 flops each per pair and channel; pairs are half the square term.
-        attention_compute_s_per_square_token=(
-            2 * llm.layers * llm.heads * llm.head_dim / (flops_per_s * attention_compute)
-        ),
+        kv_read_s_per_token=rates.read_s_per_token,
+        kv_read_s_per_sequence=rates.read_s_per_sequence,
+        attention_compute_s_per_square_token=rates.square_s,
+        attention_compute_s_per_new_token=rates.new_token_s,
         step_s=efficiencies.step_s,
         limits=_limits(gpu, llm, tp),
         source=_source(gpu, efficiencies, all_reduce.of(tp) if tp > 1 else None, fitted_to),
@@ -170,10 +176,10 @@ def roofline_step_model(
 def _compute_s_per_token(gpu: Gpu, llm: LlmShape, share: float) -> float:
     """Seconds of the products of all layers for a token, at the rates of the numbers that they take."""
     attention, mlp = (gpu.flops_in(FORMATS[name].computes) for name in _stored(llm))
-    whole, of_attention = llm.linear_parameters_per_layer, llm.attention_parameters_per_layer
+    of_attention, of_mlps = llm.dense_products
     if attention == mlp:
-        return 2 * llm.layers * whole / (mlp * share)
-    return 2 * llm.layers * (of_attention / attention + (whole - of_attention) / mlp) / share
+        return 2 * (of_attention + of_mlps) / (mlp * share)
+    return 2 * (of_attention / attention + of_mlps / mlp) / share
 
 
 def _stored(llm: LlmShape) -> tuple[str, str]:
@@ -211,10 +217,11 @@ def _source(gpu: Gpu, efficiencies: Efficiencies, all_reduce: RankTimes | None, 
 def _limits(gpu: Gpu, llm: LlmShape, tp: int) -> StepLimits:
     """The limits; contexts end when the memory beside the weights is full of different tokens."""
     free_bytes = gpu.memory_bytes * tp - llm.weight_bytes
-    if free_bytes < llm.kv_bytes_per_token:
+    token_bytes = llm.kv_copies(tp) * llm.kv_bytes_per_token
+    if free_bytes < token_bytes:
         raise HardwareError(
             f"{llm.name} ({llm.weight_bytes / 1e9:.1f} GB of weights) does not fit into {tp} x {gpu.name} "
             f"({gpu.memory_bytes * tp / 1e9:.1f} GB); write a larger model.tp, a smaller model or another "
             "cluster.gpu"
         )
-    return StepLimits(MAX_DECODE_SEQUENCES, free_bytes // llm.kv_bytes_per_token, MAX_PREFILL_TOKENS)
+    return StepLimits(MAX_DECODE_SEQUENCES, free_bytes // token_bytes, MAX_PREFILL_TOKENS)

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from hwmodels.catalogue import load_llm
 from hwmodels.errors import HardwareError
-from hwmodels.loading.reshard import reshard
+from hwmodels.loading.reshard import Share, reshard
+from hwmodels.models.attention import LatentAttention
 
 LLAMA = load_llm("llama3_8b")
 
@@ -40,6 +41,37 @@ def test_resharding_loses_no_share(source: int, target: int) -> None:
         assert sum(one.share for one in shares if one.source_rank == rank) == Fraction(1, source)
 
 
+@given(source=st.sampled_from([1, 2, 4, 8, 16, 32]), target=st.sampled_from([1, 2, 4, 8, 16, 32]))
+def test_every_target_rank_gets_its_heads_once(source: int, target: int) -> None:
+    shares = reshard(LLAMA, source, target)
+    for rank in range(target):
+        assert sum(one.share for one in shares if one.target_rank == rank) == Fraction(1, min(target, 8))
+    assert sum(one.share for one in shares) == LLAMA.kv_copies(target)
+
+
+def test_ranks_that_hold_the_same_head_send_it_in_turn() -> None:
+    two = replace(LLAMA, heads=8, kv_heads=2)
+    assert [(one.source_rank, one.target_rank) for one in reshard(two, 4, 4)] == [
+        (0, 0),
+        (1, 1),
+        (2, 2),
+        (3, 3),
+    ]
+    assert [(one.source_rank, one.target_rank) for one in reshard(two, 2, 4)] == [
+        (0, 0),
+        (0, 1),
+        (1, 2),
+        (1, 3),
+    ]
+
+
+def test_every_rank_gets_a_latent_whole() -> None:
+    latent = replace(LLAMA, latent=LatentAttention(512, 64, 128, 128, 1536))
+    assert reshard(latent, 2, 4) == tuple(Share(target % 2, target, Fraction(1)) for target in (0, 2, 1, 3))
+
+
 def test_ranks_that_cut_a_head_are_refused() -> None:
-    with pytest.raises(HardwareError, match="tp=16 does not divide"):
-        reshard(LLAMA, 2, 16)
+    with pytest.raises(HardwareError, match="tp=64 does not divide"):
+        reshard(LLAMA, 2, 64)
+    with pytest.raises(HardwareError, match="tp=4 does not divide"):
+        reshard(replace(LLAMA, heads=12, kv_heads=6), 2, 4)
