@@ -68,7 +68,7 @@ class LlmShape:
         kinds = set(self.layer_types)
         if self.layer_types and len(self.layer_types) != self.layers:
             raise HardwareError(
-                f"{self.name} has {self.layers} layers and {len(self.layer_types)} layer types: write {self.layers}"
+                f"{self.name} has {len(self.layer_types)} layer_types: write one for each of {self.layers} layers"
             )
         if not kinds <= {FULL, SLIDING, LINEAR}:
             raise HardwareError(
