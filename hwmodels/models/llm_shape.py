@@ -68,7 +68,7 @@ class LlmShape:
         kinds = set(self.layer_types)
         if self.layer_types and len(self.layer_types) != self.layers:
             raise HardwareError(
-                f"{self.name} has {len(self.layer_types)} layer_types: write one for each of {self.layers} layers"
+                f"{self.name} has {len(self.layer_types)} layer_types: write one a layer, {self.layers}"
             )
         if not kinds <= {FULL, SLIDING, LINEAR}:
             raise HardwareError(
