@@ -44,11 +44,6 @@ TILE_TOKENS: Final = 64
 RATIO: Final = 1.35
 SHORTEST_CONTEXT: Final = 16
 _S_PER_MS: Final = 1e-3
-# What the library leaves out of a layer with experts: norms and rotary embedding of queries and keys, choice
-# of experts, quantisation of what goes into them; and, in steps with prompts, launches outside CUDA graphs.
-# Seconds per such layer, fitted on measured runs (docs/SILICON.md), which replace them to fit.
-EXPERT_LAYER_S = 20e-6
-EXPERT_LAYER_PROMPT_S = 180e-6
 _VERSION: Final = (
     "current"  # the newest whole set of tables of a system; without it, hundreds of files are read
 )
@@ -90,13 +85,8 @@ class Asked:
 class Operations:
     """The operations of one model on one rank; every time is in seconds per step."""
 
-    def __init__(self, asked: Asked, expert_layers: int = 0) -> None:
-        """``expert_layers``: number of layers with experts, whose kernels the library has not all.
-
-        Raises HardwareError if the library is not installed or has no table for an operation.
-        """
-        self._left_out_s = expert_layers * EXPERT_LAYER_S
-        self._launches_s = expert_layers * EXPERT_LAYER_PROMPT_S
+    def __init__(self, asked: Asked) -> None:
+        """Raises HardwareError if the library is not installed or has no table for an operation."""
         self._engine = _compiled(asked)
         with _told(asked.system):
             context, generation = self._engine.run_static_per_op(batch_size=1, isl=64, osl=2)
@@ -106,7 +96,7 @@ class Operations:
     def dense_s(self, tokens: int) -> float:
         """All operations over ``tokens`` except attention and the head: products, experts, all-reduces."""
         rows = self._engine.evaluate_context_ops(self._context.rest, batch_size=1, s=tokens)
-        return _seconds(rows) + self._left_out_s
+        return _seconds(rows)
 
     def head_s(self, sequences: int) -> float:
         """The language-model head over one token of each sequence."""
@@ -115,10 +105,10 @@ class Operations:
         )
 
     def prefill_s(self, new: int, cached: int) -> float:
-        """Attention of a chunk of ``new`` tokens behind ``cached``, and launches of a step with prompts."""
+        """Attention of a chunk of ``new`` tokens behind ``cached``."""
         places = self._context.attention
         rows = self._engine.evaluate_context_ops(places, batch_size=1, s=new, prefix=cached)
-        return _seconds(rows) + self._launches_s
+        return _seconds(rows)
 
     def decode_s(self, sequences: int, context: int) -> float:
         """Attention of a decode step of ``sequences`` with ``context`` tokens each."""
@@ -137,7 +127,7 @@ class _Places:
 
 @cache
 def asked_profile(gpu: str, llm: LlmShape, parallelism: Parallelism) -> Profile:
-    """The operation tables of ``llm`` on ``gpu`` (a catalogue name), from the library.
+    """The operation tables of ``llm`` on ``gpu`` (a catalogue name), from the library, as it has them.
 
     Raises HardwareError if the library is not installed, or has no times for this model, GPU or split.
     """
@@ -145,7 +135,7 @@ def asked_profile(gpu: str, llm: LlmShape, parallelism: Parallelism) -> Profile:
     first: HardwareError | None = None
     for asked in _ways(gpu, llm, parallelism):
         try:
-            tables = _tables(Operations(asked, llm.moe_layers), llm, asked.system)
+            tables = _tables(Operations(asked), llm, asked.system)
         except HardwareError as error:
             first = first or error
             continue

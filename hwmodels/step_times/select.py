@@ -10,10 +10,11 @@ from hwmodels.models.llm_shape import LlmShape
 from hwmodels.models.parallelism import Parallelism
 from hwmodels.profiles.profile import Curve, Profile
 from hwmodels.profiles.step_profile import StepProfile
-from hwmodels.step_times.aiconfigurator_library import asked_of, asked_profile, knows
+from hwmodels.step_times.aiconfigurator_library import asked_of, knows
 from hwmodels.step_times.all_reduce_catalogue import Imitated, load_all_reduce
 from hwmodels.step_times.expert_error import other_skew, routing_errors
 from hwmodels.step_times.expert_times import SharedExperts, experts_of, lined
+from hwmodels.step_times.library_step import library_model
 from hwmodels.step_times.linear_catalogue import LinearKey, linear_experts, linear_keys, linear_step_model
 from hwmodels.step_times.linear_fit import linear_model, tiled_model
 from hwmodels.step_times.linear_step import LinearStepModel, TiledStepModel
@@ -109,7 +110,7 @@ def _of_library(gpu: Gpu, llm: LlmShape, parallelism: Parallelism) -> StepModel:
             "engine.step_time=aiconfigurator describes a single engine: write engine.data_parallel_size=1, "
             "or engine.profile=FILE"
         )
-    return OpTableStepModel(asked_profile(gpu.name, llm, parallelism))
+    return library_model(gpu.name, llm, parallelism)
 
 
 def of_stages(model: StepModel, resident_tokens: int) -> StepModel:
