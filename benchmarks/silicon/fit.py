@@ -13,7 +13,7 @@ from hwmodels.catalogue import load_llm
 from hwmodels.step_times.library_step import LibraryTerms
 
 # Seconds per layer with experts: in every step, and in steps with prompts.
-LAYER_S: Final = (1.5e-5, 2.0e-5, 2.5e-5)
+LAYER_S: Final = (1.5e-5, 2.0e-5, 2.5e-5, 3.0e-5)
 PROMPT_S: Final = (1.2e-4, 1.8e-4, 2.4e-4)
 
 

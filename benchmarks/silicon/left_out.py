@@ -29,8 +29,7 @@ def left_out(rows: Sequence[Row], shipped: Sequence[Result], folder: Path) -> Le
     means = run_all([Asked(row, terms[row.group]) for row in rows], folder)
     for group, own in terms.items():
         errors = shown(means, group)
-        library = replace(own.library, dense=errors.dense, experts=errors.experts)
-        terms[group] = replace(own, library=library)
+        terms[group] = replace(own, library=_with_errors(own.library, errors))
     judged = run_all([Asked(row, terms[row.group], ranges=True) for row in rows], folder)
     return LeftOut(judged, terms, _of_all(rows, shipped, folder))
 
@@ -47,6 +46,10 @@ def _fitted(rows: Sequence[Row], folder: Path) -> dict[tuple[str, str], Terms]:
 
 
 def _of_all(rows: Sequence[Row], shipped: Sequence[Result], folder: Path) -> LibraryTerms:
-    fitted = best(tried(rows, folder)).library
-    errors = shown(shipped)
-    return replace(fitted, dense=errors.dense, experts=errors.experts)
+    return _with_errors(best(tried(rows, folder)).library, shown(shipped))
+
+
+def _with_errors(terms: LibraryTerms, errors: LibraryTerms) -> LibraryTerms:
+    return replace(
+        terms, prompts=errors.prompts, decodes=errors.decodes, expert_decodes=errors.expert_decodes
+    )

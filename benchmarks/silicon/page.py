@@ -8,9 +8,10 @@ from benchmarks.silicon.judged import METRICS, Errors, by, clients, of_ours, of_
 from benchmarks.silicon.left_out import LeftOut
 from benchmarks.silicon.ranges import impossible, inside, width, with_ranges
 from benchmarks.silicon.rows import MODELS
-from benchmarks.silicon.runs import SHIPPED, Ends, Result
+from benchmarks.silicon.runs import SHIPPED, Result
 from hwmodels.catalogue import load_llm
 from hwmodels.step_times.library_step import LibraryTerms
+from hwmodels.step_times.step_error import StepError
 
 _KERNELS: Final = (
     "kernels that the library lacks: norms and rotary embedding of queries and keys, choice of experts, "
@@ -26,10 +27,17 @@ _LEFT_OUT: Final = "| left out | every step | steps with prompts | range of prom
 _RANGES: Final = """## Ranges
 
 Every run has a range ([HOW_FAR_OFF](HOW_FAR_OFF.md)). For these step times it comes from the errors of such
-rows: 95 % of measured over simulated means lie between its two factors, TTFT for steps with prompts, TPOT for
-steps that only decode. Here the factors are those of rows of other models or systems. The rows of one (model,
-system) cannot have computed what they state, for their products alone would need more than 0.6 of the
-datasheet's fastest rate; no factor is taken from them."""
+rows: 90 % of measured over simulated means lie between its two factors, each (model, system) weighing the
+same: TTFT for steps with prompts, TPOT for steps that only decode, without experts and with them. Here the
+factors are those of rows of other models or systems. The rows of one (model, system) cannot have computed
+what they state, for products alone would need more than 0.6 of the datasheet's fastest rate; no factor is
+taken from them."""
+# Name, a model of the kind, phase of its errors, what it is from.
+_OF_RANGES: Final = (
+    ("steps with prompts", "llama3_8b", "prefill", "TTFT"),
+    ("steps that decode, without experts", "llama3_8b", "decode", "TPOT"),
+    ("steps that decode, with experts", "qwen3_30b_a3b", "decode", "TPOT"),
+)
 _HEAD: Final = ["| | rows | TTFT | AIConfigurator | TPOT | AIConfigurator |", "|---|---|---|---|---|---|"]
 _KINDS: Final = {
     "engine": lambda result: result.row.backend,
@@ -131,10 +139,11 @@ def constants(own: LeftOut) -> list[str]:
         _LEFT_OUT,
         "|---|---|---|---|---|",
     ]
-    for (model, system), terms in sorted(own.terms.items()):
+    ran = {result.row.group for result in own.results if not result.refused}
+    for (model, system), terms in sorted((group, own.terms[group]) for group in ran):
         cells = [f"{model} on {system}", *_layers(terms.library)]
-        kind = terms.library.experts if load_llm(MODELS[model]).experts else terms.library.dense
-        lines.append(f"| {' | '.join([*cells, _factors(kind.prompts), _factors(kind.decodes)])} |")
+        found = terms.library.errors(load_llm(MODELS[model]))
+        lines.append(f"| {' | '.join([*cells, _factors(found.prefill), _factors(found.decode)])} |")
     return lines
 
 
@@ -143,22 +152,19 @@ def _rows_of_constants(fitted: LibraryTerms) -> Iterator[tuple[str, ...]]:
     yield "per layer with experts, every step", *every, _KERNELS, "rows with experts"
     yield "per layer with experts, steps with prompts", *prompts, "launches outside CUDA graphs", "the same"
     yield "per sequence and step, vLLM 0.12 to 0.14", "55 us", "", _BETWEEN_STEPS, "rows of vLLM 0.12"
-    for name in ("dense", "experts"):
-        shipped, found = getattr(SHIPPED.library, name), getattr(fitted, name)
-        for phase, metric in (("prompts", "TTFT"), ("decodes", "TPOT")):
-            both = (_factors(getattr(one, phase)) for one in (shipped, found))
-            kind = "with experts" if name == "experts" else "without experts"
-            yield (
-                f"range of steps with {phase}, {kind} (2)",
-                *both,
-                f"errors of mean {metric}",
-                f"rows {kind}",
-            )
+    for name, llm, phase, metric in _OF_RANGES:
+        both = (getattr(terms.errors(load_llm(llm)), phase) for terms in (SHIPPED.library, fitted))
+        yield (
+            f"range of {name} (2)",
+            *map(_factors, both),
+            f"errors of mean {metric}",
+            "rows that can have computed what they state",
+        )
 
 
 def _layers(terms: LibraryTerms) -> tuple[str, str]:
     return f"{terms.expert_layer_s * 1e6:g} us", f"{terms.expert_layer_prompt_s * 1e6:g} us"
 
 
-def _factors(ends: Ends) -> str:
-    return f"x{ends[0]:.2f} to x{ends[1]:.2f}"
+def _factors(error: StepError) -> str:
+    return f"x{error.low:.2f} to x{error.high:.2f}"

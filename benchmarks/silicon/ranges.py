@@ -1,5 +1,6 @@
 """Ranges of rows: the errors that runs take from measured rows, and how many rows lie inside them."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from statistics import median
 from typing import Final
@@ -8,12 +9,13 @@ import numpy as np
 
 from benchmarks.silicon.fit import with_experts
 from benchmarks.silicon.rows import MODELS, Row, gpu_of
-from benchmarks.silicon.runs import Ends, Result
+from benchmarks.silicon.runs import Result
 from hwmodels.catalogue import load_gpu, load_llm
-from hwmodels.step_times.library_step import LibraryTerms, Shown
+from hwmodels.step_times.library_step import Factors, LibraryTerms
 
-# Share of rows whose measured over simulated mean lies between the factors, half of the rest on each side.
-SHARE: Final = 0.95
+# Share of measured over simulated means between the two factors, half of the rest on each side; each (model,
+# system) weighs the same, however many rows it has.
+SHARE: Final = 0.9
 # Above this share of the datasheet's fastest rate a row cannot have computed what it states: GEMMs alone
 # reach no more, and there is attention, memory and the time between steps. Its (model, system) is not fitted
 # on: the requests were not loaded as the row says (prompts that repeat, with prefix caching, would do that).
@@ -42,20 +44,24 @@ def shown(results: Sequence[Result], without: tuple[str, str] | None = None) -> 
     mixtures = {row.id for row in with_experts(result.row for result in used)}
     dense = [result for result in used if result.row.id not in mixtures]
     experts = [result for result in used if result.row.id in mixtures]
-    return LibraryTerms(dense=_shown(dense), experts=_shown(experts))
+    return LibraryTerms(
+        prompts=_between(used, "ttft"),
+        decodes=_between(dense, "tpot"),
+        expert_decodes=_between(experts, "tpot"),
+    )
 
 
-def _shown(results: Sequence[Result]) -> Shown:
-    """As the rows have it; without rows nothing is known, and any step time is taken to be rough."""
+def _between(results: Sequence[Result], metric: str) -> Factors:
+    """The two factors, rounded outwards to two digits; without rows nothing is known, and steps are rough."""
     if not results:
-        return Shown(_ROUGH, _ROUGH)
-    return Shown(*(_between(results, metric) for metric in ("ttft", "tpot")))
-
-
-def _between(results: Sequence[Result], metric: str) -> Ends:
-    """The two factors, rounded outwards to two digits."""
+        return _ROUGH
+    rows = Counter(one.row.group for one in results)
     ratios = [getattr(one.row, f"{metric}_ms") / getattr(one, f"{metric}_ms") for one in results]
-    low, high = np.exp(np.quantile(np.log(ratios), [(1.0 - SHARE) / 2.0, (1.0 + SHARE) / 2.0]))
+    weights = [1.0 / (rows[one.row.group] * len(rows)) for one in results]
+    order = np.argsort(ratios)
+    logs, weighed = np.log(ratios)[order], np.array(weights)[order]
+    middles = np.cumsum(weighed) - weighed / 2.0
+    low, high = np.exp(np.interp([(1.0 - SHARE) / 2.0, (1.0 + SHARE) / 2.0], middles, logs))
     return min(1.0, float(np.floor(low * 100) / 100)), max(1.0, float(np.ceil(high * 100) / 100))
 
 

@@ -15,22 +15,7 @@ from hwmodels.step_times.step_error import StepError, StepErrors
 _SOURCE: Final = "measured runs of vLLM with these step times (docs/SILICON.md)"
 # Models and splits of one process that are kept: those of a plan of several layouts.
 _KEPT: Final = 8
-
-
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """What runs show of steps: a real one takes between the first and the second factor times the model's."""
-
-    prompts: tuple[float, float]
-    decodes: tuple[float, float]
-
-    def errors(self) -> StepErrors:
-        """By phase. A step with both counts as one with prompts: they decide the TTFTs that were measured."""
-        prompts, decodes = (
-            StepError(min(low, 1.0), max(high, 1.0), "measured runs", _SOURCE)
-            for low, high in (self.prompts, self.decodes)
-        )
-        return StepErrors(prompts, decodes, prompts)
+Factors = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +24,25 @@ class LibraryTerms:
 
     ``expert_layer_s``: what the library leaves out of a layer with experts: norms and rotary embedding of
     queries and keys, choice of experts, quantisation of what goes into them. ``expert_layer_prompt_s``: its
-    launches outside CUDA graphs, in steps with prompts. ``dense``, ``experts``: errors of models without and
-    with experts, from measured over simulated mean TTFT (prompts) and TPOT (decodes).
+    launches outside CUDA graphs, in steps with prompts.
+    The others are errors: real steps take between the first and the second factor times the model's. That of
+    ``prompts`` is from mean TTFTs, those of steps that only decode, of models without and with experts, are
+    from mean TPOTs.
     """
 
-    expert_layer_s: float = 20e-6
+    expert_layer_s: float = 25e-6
     expert_layer_prompt_s: float = 180e-6
-    dense: Shown = Shown((0.59, 2.43), (0.93, 1.29))
-    experts: Shown = Shown((0.76, 1.79), (0.89, 1.42))
+    prompts: Factors = (0.49, 1.8)
+    decodes: Factors = (0.94, 1.28)
+    expert_decodes: Factors = (0.91, 1.92)
+
+    def errors(self, llm: LlmShape) -> StepErrors:
+        """By phase. A step with both counts as one with prompts: they decide the TTFTs that were measured."""
+        prompts, decodes = (
+            StepError(low, high, "measured runs", _SOURCE)
+            for low, high in (self.prompts, self.decodes if llm.experts is None else self.expert_decodes)
+        )
+        return StepErrors(prompts, decodes, prompts)
 
 
 # Those of runs; fits put others here (benchmarks.silicon).
@@ -62,7 +58,7 @@ def library_model(gpu: str, llm: LlmShape, parallelism: Parallelism) -> OpTableS
 def _model(gpu: str, llm: LlmShape, parallelism: Parallelism, terms: LibraryTerms) -> OpTableStepModel:
     profile = asked_profile(gpu, llm, parallelism)
     model = OpTableStepModel(replace(profile, tables=_complete(profile.tables, llm.moe_layers, terms)))
-    model.errors = (terms.dense if llm.experts is None else terms.experts).errors()
+    model.errors = terms.errors(llm)
     return model
 
 
