@@ -130,15 +130,19 @@ def refusal(row: Row) -> str:
     return ""
 
 
+def gpu_of(row: Row) -> str:
+    """The catalogue's name of a row's GPU."""
+    return GPUS.get(row.system, row.system.removesuffix("_sxm"))
+
+
 def words(row: Row) -> list[str]:
     """The words of ``servetwin simulate`` that load the run's server as its clients did."""
-    gpu = GPUS.get(row.system, row.system.removesuffix("_sxm"))
     warm_up = WARM_UP_PER_CLIENT * row.clients if row.warmed_up else 0
     return [
         "engine=vllm_v1",
         f"model={MODELS[row.model]}",
         f"model.tp={row.tp}",
-        f"cluster={gpu}_x{row.tp}",
+        f"cluster={gpu_of(row)}_x{row.tp}",
         *_precision(row),
         "engine.step_time=aiconfigurator",
         "engine.prefix_caching=false",
@@ -152,7 +156,6 @@ def words(row: Row) -> list[str]:
         "trace.client_start_s=0",
         f"trace.requests={REQUESTS_PER_CLIENT * row.clients}",
         *([f"trace.warmup_requests={warm_up}"] if warm_up else []),
-        "uncertainty=off",
     ]
 
 

@@ -46,11 +46,6 @@ TILE_TOKENS: Final = 64
 RATIO: Final = 1.35
 SHORTEST_CONTEXT: Final = 16
 _S_PER_MS: Final = 1e-3
-# What the library leaves out of a layer with experts: norms and rotary embedding of queries and keys, choice
-# of experts, quantisation of what goes into them; and, in steps with prompts, launches outside CUDA graphs.
-# Seconds per such layer, fitted on measured runs (docs/SILICON.md), which replace them to fit.
-EXPERT_LAYER_S = 20e-6
-EXPERT_LAYER_PROMPT_S = 180e-6
 _VERSION: Final = (
     "current"  # the newest whole set of tables of a system; without it, hundreds of files are read
 )
@@ -106,13 +101,8 @@ class Operations:
     Of engines in data parallel it has one engine's own; ``routed_s`` is what they do together.
     """
 
-    def __init__(self, asked: Asked, expert_layers: int = 0) -> None:
-        """``expert_layers``: number of layers with experts, whose kernels the library has not all.
-
-        Raises HardwareError if the library is not installed or has no table for an operation.
-        """
-        self._left_out_s = expert_layers * EXPERT_LAYER_S
-        self._launches_s = expert_layers * EXPERT_LAYER_PROMPT_S
+    def __init__(self, asked: Asked) -> None:
+        """Raises HardwareError if the library is not installed or has no table for an operation."""
         self._engine = _compiled(asked)
         with _told(asked.system):
             context, generation = self._engine.run_static_per_op(batch_size=1, isl=64, osl=2)
@@ -122,7 +112,7 @@ class Operations:
 
     def dense_s(self, tokens: int) -> float:
         """All operations over ``tokens`` except attention and the head: products, experts, all-reduces."""
-        return self._over(tokens, self._context.rest, self._generation.rest) + self._left_out_s
+        return self._over(tokens, self._context.rest, self._generation.rest)
 
     def routed_s(self, tokens: int) -> float:
         """Experts of a step in which all engines together have ``tokens``, and their exchange."""
@@ -141,10 +131,10 @@ class Operations:
         )
 
     def prefill_s(self, new: int, cached: int) -> float:
-        """Attention of a chunk of ``new`` tokens behind ``cached``, and launches of a step with prompts."""
+        """Attention of a chunk of ``new`` tokens behind ``cached``."""
         places = self._context.attention
         rows = self._engine.evaluate_context_ops(places, batch_size=1, s=new, prefix=cached)
-        return _seconds(rows) + self._launches_s
+        return _seconds(rows)
 
     def decode_s(self, sequences: int, context: int) -> float:
         """Attention of a decode step of ``sequences`` with ``context`` tokens each."""
@@ -164,7 +154,7 @@ class _Places:
 
 @cache
 def asked_profile(gpu: str, llm: LlmShape, parallelism: Parallelism) -> Profile:
-    """The operation tables of ``llm`` on ``gpu`` (a catalogue name), from the library.
+    """The operation tables of ``llm`` on ``gpu`` (a catalogue name), from the library, as it has them.
 
     Raises HardwareError if the library is not installed, or has no times for this model, GPU or split.
     """
@@ -207,7 +197,7 @@ def _operations(gpu: str, llm: LlmShape, parallelism: Parallelism) -> tuple[Oper
     first: HardwareError | None = None
     for asked in _ways(gpu, llm, parallelism):
         try:
-            operations = Operations(asked, llm.moe_layers)
+            operations = Operations(asked)
             with _told(asked.system):
                 operations.decode_s(1, SHORTEST_CONTEXT)
             return operations, asked

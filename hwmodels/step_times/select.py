@@ -11,10 +11,11 @@ from hwmodels.models.parallelism import Parallelism
 from hwmodels.profiles.profile import Curve, Profile
 from hwmodels.profiles.step_profile import StepProfile
 from hwmodels.step_times.aiconfigurator_config import asked_of
-from hwmodels.step_times.aiconfigurator_library import asked_group, asked_profile, knows, missing_times
+from hwmodels.step_times.aiconfigurator_library import asked_group, knows, missing_times
 from hwmodels.step_times.all_reduce_catalogue import Imitated, load_all_reduce
 from hwmodels.step_times.expert_error import other_skew, routing_errors
 from hwmodels.step_times.expert_times import SharedExperts, experts_of, lined
+from hwmodels.step_times.library_step import library_model
 from hwmodels.step_times.linear_catalogue import LinearKey, linear_experts, linear_keys, linear_step_model
 from hwmodels.step_times.linear_fit import linear_model, tiled_model
 from hwmodels.step_times.linear_step import LinearStepModel, TiledStepModel
@@ -68,7 +69,7 @@ def step_model(
     if kind == "whole_step" or isinstance(profile, StepProfile):
         return _of_whole_steps(kind, profile, parallelism)
     if kind == "aiconfigurator" or (kind == "auto" and profile is None and _answers(gpu, llm, parallelism)):
-        return OpTableStepModel(asked_profile(gpu.name, llm, parallelism))
+        return library_model(gpu.name, llm, parallelism)
     if llm.experts is not None:
         return _of_mixture(
             kind,

@@ -162,7 +162,7 @@ def _of_shape(config: RunConfig, shape_name: str, tp: int) -> Hardware:
         kv_ends=None if kv.fewest is None or config.system.in_stages else kv.ends,
         experts=experts,
         errors=None
-        if engine.step_time_tables is not None or (use is not None and use.forced and not use.other_version)
+        if use is not None and use.forced and not use.other_version
         else _errors_in_runs(engine, gpu, operations),
         unequal=unequal,
     )
@@ -189,6 +189,8 @@ def _errors_in_runs(engine: EngineConfig, gpu: Gpu, operations: StepModel) -> St
     fitted = engine_terms(engine.software, engine.version)["overhead"]
     if declared.error_s > fitted["error_s"]:
         return None
+    if engine.step_time_tables is not None:
+        return operations.errors
     return errors_in_runs(operations, gpu.name, engine.software, engine.version)
 
 
