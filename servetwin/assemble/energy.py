@@ -92,7 +92,7 @@ def _decode_work(
             continue
         context = float((decoded * (columns["prompt_tokens"][rows] + decoded / 2)).sum())
         shape = model.shape
-        kv_bytes = shape.kv_bytes_per_token * shape.kv_copies(model.tp)
+        kv_bytes = shape.kv_bytes_per_token * shape.kv_copies(model.tp_of("decode"))
         read_bytes += weight_bytes_read(shape, batch) * tokens / batch + kv_bytes * context
         flops += flops_per_token(shape, context / tokens) * tokens
     return read_bytes, flops
