@@ -33,7 +33,12 @@ MODELS: Final = {
 }
 GPUS: Final = {"a100_sxm": "a100_80g", "rtx_pro_6000_server": "rtx_pro_6000"}
 # Published in blocks of 128x128 (their config.json), whatever a row calls it.
-IN_BLOCKS: Final = ("Qwen/Qwen3-235B-A22B-FP8", "MiniMaxAI/MiniMax-M2.5")
+IN_BLOCKS: Final = (
+    "Qwen/Qwen3-235B-A22B-FP8", "MiniMaxAI/MiniMax-M2.5", "deepseek-ai/DeepSeek-R1", "deepseek-ai/DeepSeek-V3",
+    "Qwen/Qwen3.5-397B-A17B", "zhipuai/GLM-5",
+)  # fmt: skip
+# Their publications in NVFP4 leave attention in 16 bits.
+WIDE_ATTENTION: Final = ("moonshotai/Kimi-K2.5", "nvidia/DeepSeek-R1-NVFP4", "nvidia/DeepSeek-V3.1-NVFP4")
 _LATER_ENGINES: Final = "another engine than vLLM: the order on engines"
 _LATER_MODELS: Final = "its architecture: the order on models"
 _NO_PIPELINES: Final = "pipeline stages: its step times are of whole models"
@@ -178,6 +183,8 @@ def _precision(row: Row) -> list[str]:
         stored = "fp8_block"
     # Recipes for Llama name FP8 KV; NVIDIA's NVFP4 checkpoints name it themselves.
     of_kv = stored == "nvfp4" or "Llama" in row.model
+    if stored == "nvfp4" and row.model in WIDE_ATTENTION:
+        stored = "nvfp4_mlp"
     return [f"model.precision={stored}", *(["engine.kv_cache_dtype=fp8"] if of_kv else [])]
 
 
