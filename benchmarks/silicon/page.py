@@ -14,16 +14,17 @@ from hwmodels.step_times.library_step import LibraryTerms
 from hwmodels.step_times.step_error import StepError
 
 _KERNELS: Final = (
-    "kernels that the library lacks: norms and rotary embedding of queries and keys, choice of experts, "
-    "quantisation of their inputs"
+    "kernels that the library lacks: norms of queries and keys, over all heads with an exchange between the "
+    "ranks, rotary embedding, quantisation"
 )
+_GRAPHS: Final = "its tables were taken launch by launch, and vLLM replays decode steps as CUDA graphs"
 _BETWEEN_STEPS: Final = "scheduler and sampler run between its steps, not beside them"
 _BESIDE: Final = (
     "None depends on clients, lengths or a single model. Beside them stands what a harness did: the runs of "
     "the AIConfigurator team are loaded with 2,048 tokens a step, as 45 rows of Qwen3-32B say; that is not "
     "left out when these rows are judged."
 )
-_LEFT_OUT: Final = "| left out | every step | steps with prompts | range of prompts | range of decodes |"
+_LEFT_OUT: Final = "| left out | query norms | prompts | latent | range of prompts | range of decodes |"
 _RANGES: Final = """## Ranges
 
 Every run has a range ([HOW_FAR_OFF](HOW_FAR_OFF.md)). For these step times it comes from the errors of such
@@ -137,7 +138,7 @@ def constants(own: LeftOut) -> list[str]:
         "Without a model on a system they are:",
         "",
         _LEFT_OUT,
-        "|---|---|---|---|---|",
+        "|---|---|---|---|---|---|",
     ]
     ran = {result.row.group for result in own.results if not result.refused}
     for (model, system), terms in sorted((group, own.terms[group]) for group in ran):
@@ -148,9 +149,10 @@ def constants(own: LeftOut) -> list[str]:
 
 
 def _rows_of_constants(fitted: LibraryTerms) -> Iterator[tuple[str, ...]]:
-    every, prompts = zip(_layers(SHIPPED.library), _layers(fitted), strict=True)
-    yield "per layer with experts, every step", *every, _KERNELS, "rows with experts"
+    every, prompts, graphs = zip(_layers(SHIPPED.library), _layers(fitted), strict=True)
+    yield "per layer with experts and norms of queries, every step", *every, _KERNELS, "rows with both"
     yield "per layer with experts, steps with prompts", *prompts, "launches outside CUDA graphs", "the same"
+    yield "less per layer with latent attention, steps that decode", *graphs, _GRAPHS, "rows with it"
     yield (
         "per sequence and step, vLLM 0.12 to 0.14",
         "55 us",
@@ -168,8 +170,10 @@ def _rows_of_constants(fitted: LibraryTerms) -> Iterator[tuple[str, ...]]:
         )
 
 
-def _layers(terms: LibraryTerms) -> tuple[str, str]:
-    return f"{terms.expert_layer_s * 1e6:g} us", f"{terms.expert_layer_prompt_s * 1e6:g} us"
+def _layers(terms: LibraryTerms) -> tuple[str, str, str]:
+    seconds = terms.query_norm_s, terms.expert_layer_prompt_s, terms.latent_graph_s
+    norm, prompt, graph = (f"{second * 1e6:g} us" for second in seconds)
+    return norm, prompt, graph
 
 
 def _factors(error: StepError) -> str:

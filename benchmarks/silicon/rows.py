@@ -34,8 +34,8 @@ MODELS: Final = {
 GPUS: Final = {"a100_sxm": "a100_80g", "rtx_pro_6000_server": "rtx_pro_6000"}
 # Published in blocks of 128x128 (their config.json), whatever a row calls it.
 IN_BLOCKS: Final = (
-    "Qwen/Qwen3-235B-A22B-FP8", "MiniMaxAI/MiniMax-M2.5", "deepseek-ai/DeepSeek-R1", "deepseek-ai/DeepSeek-V3",
-    "Qwen/Qwen3.5-397B-A17B", "zhipuai/GLM-5",
+    "Qwen/Qwen3-235B-A22B-FP8", "MiniMaxAI/MiniMax-M2.5", "deepseek-ai/DeepSeek-R1",
+    "deepseek-ai/DeepSeek-V3", "Qwen/Qwen3.5-397B-A17B", "zhipuai/GLM-5",
 )  # fmt: skip
 # Their publications in NVFP4 leave attention in 16 bits.
 WIDE_ATTENTION: Final = ("moonshotai/Kimi-K2.5", "nvidia/DeepSeek-R1-NVFP4", "nvidia/DeepSeek-V3.1-NVFP4")
@@ -56,7 +56,11 @@ WARM_UP_PER_CLIENT: Final = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One measured run, means in milliseconds; ``aic_*``: what AIConfigurator predicts (None: it refuses)."""
+    """One measured run, means in milliseconds; ``aic_*``: what AIConfigurator predicts (None: it refuses).
+
+    ``clients``: of all engines together; the column ``batch_size`` has them per engine in data parallel, as
+    the source's ``silicon_concurrency`` shows. ``tp``: GPUs that each engine's attention is cut over.
+    """
 
     id: str
     source: str
@@ -103,6 +107,16 @@ def read_rows(path: Path) -> Iterator[Row]:
             yield _row(entry)
 
 
+def _ranks(backend: str, tp: int, dp: int) -> int:
+    """GPUs that attention is cut over in each engine.
+
+    InferenceX names all GPUs of a server of vLLM its tp. So do the rows whose attention is in data parallel:
+    with equally many clients their mean TPOTs are those of as many GPUs in tensor parallel (35.6 and 36.0 ms,
+    59.3 and 60.1 ms of MiniMax-M2.5 on B300), and 512 clients queue for the memory of two GPUs, not of four.
+    """
+    return tp // dp if backend == "vllm" and tp % dp == 0 else tp
+
+
 def _row(entry: Mapping[str, str]) -> Row:
     def count(name: str) -> int:
         return max(1, int(float(entry[name] or 1)))
@@ -121,8 +135,8 @@ def _row(entry: Mapping[str, str]) -> Row:
         experts=entry["moe_quant_mode"],
         prompt_tokens=count("isl"),
         output_tokens=count("osl"),
-        clients=count("batch_size"),
-        tp=count("tp_size"),
+        clients=count("batch_size") * count("attention_dp_size"),
+        tp=_ranks(entry["backend"], count("tp_size"), count("attention_dp_size")),
         pp=count("pp_size"),
         attention_dp=count("attention_dp_size"),
         expert_tp=count("moe_tp_size"),

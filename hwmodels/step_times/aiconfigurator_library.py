@@ -42,7 +42,7 @@ EVERY_COUNT: Final = 256
 TILE_TOKENS: Final = 64
 # Neighbours of an attention lattice differ by this ratio. What lies between is interpolated on ratios to a
 # form of work (hwmodels.step_times.op_table); between the points, steps that decode are within 2 % and steps
-# with a prompt within 5 % of what the library itself says (tests/hwmodels/test_library_between_points.py).
+# with a prompt within 5 % of what the library itself says (tests/hwmodels/test_aiconfigurator_library.py).
 RATIO: Final = 1.35
 SHORTEST_CONTEXT: Final = 16
 _S_PER_MS: Final = 1e-3

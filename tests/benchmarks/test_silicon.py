@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.silicon import runs
-from benchmarks.silicon.fit import best, with_experts
+from benchmarks.silicon.fit import Trials, best, with_experts
 from benchmarks.silicon.page import ranges
 from benchmarks.silicon.ranges import SHARE, busy, impossible, inside, shown, width
 from benchmarks.silicon.rows import COLUMNS, Row, read_rows, refusal, words
@@ -49,7 +49,20 @@ def test_a_file_is_read_and_a_row_is_loaded_as_its_client_did(tmp_path: Path) ->
     } <= set(told)  # fmt: skip
     old = replace(row, source="measured=2026-01-20T00:00")
     assert not any("warmup" in word for word in words(old)), "none before 2026-01-21"
-    assert refusal(replace(row, backend="sglang")) and refusal(replace(row, attention_dp=2))
+    assert refusal(replace(row, backend="sglang")) and refusal(replace(row, pp=2))
+
+
+def test_a_row_with_attention_in_data_parallel_names_all_gpus_its_tp(tmp_path: Path) -> None:
+    """Of two GPUs each has attention of its own, and the file's clients are those of one engine."""
+    values = dict.fromkeys(COLUMNS, "1") | {"backend": "vllm", "model_path": MIXTURE, "tp_size": "2"}
+    values |= {"attention_dp_size": "2", "moe_ep_size": "4", "batch_size": "128", "system": "b300_sxm"}
+    file = tmp_path / "rows.csv"
+    file.write_text(",".join(COLUMNS) + "\n" + ",".join(values[name] for name in COLUMNS) + "\n")
+    (row,) = read_rows(file)
+    assert (row.tp, row.attention_dp, row.clients) == (1, 2, 256)
+    assert {"model.tp=1", "cluster=b300_x2", "engine.data_parallel_size=2", "trace.clients=256"} <= set(
+        words(row)
+    )
 
 
 def test_a_row_that_needs_more_than_the_gpu_has_is_not_fitted_on() -> None:
@@ -104,9 +117,13 @@ def test_constants_are_those_with_the_least_error_without_the_group() -> None:
     own = [result(f"a{n}", 1.0, 1.0, MIXTURE) for n in range(9)]
     other = [result("b", 1.5, 1.0, MIXTURE, "b200_sxm")]
     worse = [replace(one, ttft_ms=50.0) for one in own]
-    of = {first: [*own, *other], second: [*worse, replace(other[0], ttft_ms=150.0)]}
-    assert best(of) == first
-    assert best(of, (MIXTURE, "h100_sxm")) == second
+    pairs = {first: [*own, *other], second: [*worse, replace(other[0], ttft_ms=150.0)]}
+    latent = {Terms(LibraryTerms(latent_graph_s=4e-5)): [result("d", 1, 1, "moonshotai/Kimi-K2.5")]}
+    of = Trials(pairs, latent)
+    assert best(of).library == replace(first.library, latent_graph_s=4e-5)
+    assert best(of, (MIXTURE, "h100_sxm")).library == replace(second.library, latent_graph_s=4e-5)
+    only = best(of, ("moonshotai/Kimi-K2.5", "h100_sxm")).library
+    assert only.latent_graph_s == LibraryTerms().latent_graph_s, "no other row tells: as shipped"
     assert with_experts([one.row for one in [*own, result("c", 1, 1)]]) == [one.row for one in own]
 
 

@@ -17,13 +17,13 @@ from servetwin.run.simulate import evaluated
 from tests.worlds.profile_tables import large_profile
 
 TERMS = LibraryTerms(
-    expert_layer_s=1e-3,
+    query_norm_s=1e-3,
     expert_layer_prompt_s=5e-3,
     prompts=(0.5, 2.0),
     decodes=(0.8, 1.5),
     expert_decodes=(0.9, 1.2),
 )
-NOTHING = LibraryTerms(expert_layer_s=0.0, expert_layer_prompt_s=0.0)
+NOTHING = LibraryTerms(query_norm_s=0.0, expert_layer_prompt_s=0.0)
 STAMP = "aiconfigurator-core 0.12.0, made up"
 
 
