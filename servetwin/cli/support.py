@@ -24,7 +24,7 @@ from servetwin.cli.flags import asked_for_json
 from servetwin.cli.process import tell
 from servetwin.config.engine_config import EngineConfig
 from servetwin.config.overrides import closest, echo
-from servetwin.support.combination import combination_of
+from servetwin.support.combination import combination_of, model_lines, stored_model
 from servetwin.support.evidence_table import evidence_tables
 from servetwin.support.table import listing, listing_data, smallest_for, table
 from serving.vocabulary.errors import UserError
@@ -126,13 +126,14 @@ def _all_of(options: dict[str, str], engine: EngineConfig, as_json: bool) -> Non
     """Print every model on every GPU, or the named ones."""
     _refuse_half(options)
     gpus = [load_gpu(name) for name in _names(options, "gpu", gpu_names())]
-    llms = [load_llm(name) for name in _names(options, "model", llm_names())]
+    llms = [stored_model({**options, "model": name}) for name in _names(options, "model", llm_names())]
     if as_json:
         tell(listing_data(gpus, llms, engine), (), as_json)
     elif options.keys() <= {"engine"}:
         tell((), [*table(gpus, llms, engine), "", *evidence_tables(gpus, engine)], as_json)
     else:
-        tell((), listing(gpus, llms, engine), as_json)
+        of_model = _section("model", model_lines(llms[0])) if "model" in options else []
+        tell((), [*listing(gpus, llms, engine), *of_model], as_json)
 
 
 def _cluster(options: dict[str, str], as_json: bool) -> int:
@@ -214,8 +215,9 @@ def _parse(words: Sequence[str]) -> dict[str, str]:
 
 
 def _refuse_half(options: dict[str, str]) -> None:
-    """Refuse tp, a profile and formats without one model and one GPU."""
-    for key in ("tp", "profile", "precision", "kv_cache_dtype"):
+    """Refuse tp and a profile without one model and one GPU, and formats without a model."""
+    needs = ("tp", "profile") if "model" in options else ("tp", "profile", "precision", "kv_cache_dtype")
+    for key in needs:
         if key in options:
             raise UserError(f"{key}= belongs to one model on one GPU: write both, for example {EXAMPLE}")
 

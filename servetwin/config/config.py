@@ -141,7 +141,7 @@ class ModelConfig:
     )
     precision: str | None = key(
         "the number format that the matrices of its layers are stored in ([PRECISION](PRECISION.md)); "
-        "null: as its config.json says, models of the catalogue in 16 bits",
+        "null: as its config.json says, models of the catalogue as they are published ([MODELS](MODELS.md))",
         default=None,
         choices=PRECISIONS,
         omit=None,

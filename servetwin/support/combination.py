@@ -81,7 +81,7 @@ class Combination:
 
 def combination_of(options: Mapping[str, str], engine: EngineConfig) -> Combination:
     """Return the words' combination. UserError or HardwareError if it cannot be simulated."""
-    gpu, llm = load_gpu(options["gpu"]), _stored(options)
+    gpu, llm = load_gpu(options["gpu"]), stored_model(options)
     tp = _tp(options, gpu, llm, engine)
     llm.require_tp(tp)
     loaded = _load_profile(Path(options["profile"])) if "profile" in options else None
@@ -97,7 +97,7 @@ def combination_of(options: Mapping[str, str], engine: EngineConfig) -> Combinat
     misfits = _misfits(loaded, gpu, llm, tp, engine) if loaded else []
     picked = "" if "tp" in options else " (the smallest tp that fits)"
     sections = {
-        "model": _model_lines(llm),
+        "model": model_lines(llm),
         "gpu": _gpu_lines(gpu, chosen),
         "step times": [*_step_lines(chosen, rungs), *misfits],
         "ladder": [_rung_line(rung, chosen, gpu, llm, tp) for rung in rungs],
@@ -110,7 +110,8 @@ def combination_of(options: Mapping[str, str], engine: EngineConfig) -> Combinat
     numbers = {
         "model": llm.name, "gpu": gpu.name, "tp": tp, "engine": engine.name, "step_time": chosen.kind,
         "kv_tokens": capacity.tokens, "weight_bytes": llm.weight_bytes,
-        "kv_bytes_per_token": llm.kv_bytes_per_token,
+        "parameters": llm.parameters, "kv_bytes_per_token": llm.kv_bytes_per_token,
+        "kv_bytes_per_sequence": llm.kv_bytes_per_sequence,
     }  # fmt: skip
     return Combination(f"{llm.name} on {tp} x {gpu.name}{picked}, engine {engine.name}", numbers, sections)
 
@@ -125,7 +126,7 @@ def _tp(options: Mapping[str, str], gpu: Gpu, llm: LlmShape, engine: EngineConfi
     return int(text)
 
 
-def _stored(options: Mapping[str, str]) -> LlmShape:
+def stored_model(options: Mapping[str, str]) -> LlmShape:
     """Return the model, with the weights and KV in the words' formats."""
     for key, known in (("precision", PRECISIONS), ("kv_cache_dtype", KV_CACHE_DTYPES)):
         if options.get(key, known[0]) not in known:
@@ -157,13 +158,19 @@ def _misfits(
     return [f"the profile does not fit: {'; '.join(problems)}; a run needs engine.profile_force=true"]
 
 
-def _model_lines(llm: LlmShape) -> list[str]:
+def model_lines(llm: LlmShape) -> list[str]:
+    """Return the model's parameters, bytes of weights and of KV, and their source."""
     width = f"at {llm.bytes_per_parameter} bytes each"
     if llm.quantised:
         width = f"in {llm.formats.text}"
+    active = f"; a token uses {llm.active_parameters / 1e9:.2f} billion" if llm.experts is not None else ""
+    further = llm.checkpoint_parameters - llm.parameters
+    predictors = f"; {further / 1e9:.2f} billion more predict further tokens" if further else ""
+    kept = f" and {llm.kv_bytes_per_sequence} per sequence" if llm.kv_bytes_per_sequence else ""
     return [
-        f"{llm.parameters / 1e9:.2f} billion parameters, {llm.weight_bytes / 1e9:.2f} GB {width}; "
-        f"{llm.kv_bytes_per_token} bytes of KV per token; contexts up to {llm.max_context_tokens}",
+        f"{llm.parameters / 1e9:.2f} billion parameters, {llm.weight_bytes / 1e9:.2f} GB {width}{active}"
+        f"{predictors}; {llm.kv_bytes_per_token} bytes of KV per token{kept}; contexts up to "
+        f"{llm.max_context_tokens}",
         llm.source,
     ]
 

@@ -181,7 +181,9 @@ def test_the_table_has_every_model_and_gpu(capsys: pytest.CaptureFixture[str]) -
 
 
 def test_a_model_or_a_gpu_alone_lists_what_goes_with_it(capsys: pytest.CaptureFixture[str]) -> None:
-    by_gpu = printed(capsys, "model=llama3_8b").splitlines()
+    listed, _, facts = printed(capsys, "model=llama3_8b").partition("\n\n")
+    by_gpu = listed.splitlines()
+    assert "8.03 billion parameters" in facts and "131072 bytes of KV per token;" in facts
     assert [line.split()[1] for line in by_gpu[1:]] == list(gpu_names())
     row = next(line for line in by_gpu if " a100_80g " in line).split()
     assert row[:5] == ["llama3_8b", "a100_80g", "1", "linear", "454912"]
@@ -204,6 +206,15 @@ def test_tables_do_not_ask_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "not asked here" in listing(gpus, [llm], engine)[1]
     monkeypatch.setattr("servetwin.support.table.library_version", lambda: "")
     assert table(gpus, [llm], engine)[1].split()[1:] == ["-", "-"], "nothing to ask"
+
+
+def test_what_a_model_takes_is_told_without_step_times(capsys: pytest.CaptureFixture[str]) -> None:
+    text = section(printed(capsys, "model=qwen3_next_80b_a3b"), "model")
+    assert "79.67 billion parameters, 159.35 GB at 2 bytes each; a token uses 3.87 billion" in text
+    assert "1.65 billion more predict further tokens" in text
+    assert "24576 bytes of KV per token and 39518208 per sequence; contexts up to 262144" in text
+    published = section(printed(capsys, "model=nvidia/Kimi-K2.5-NVFP4"), "model")
+    assert "in bf16 attention, nvfp4 MLP, nvfp4 experts, KV bf16" in published
 
 
 def test_another_kv_size_of_the_engine_is_shown() -> None:
@@ -264,7 +275,7 @@ def test_words_that_cannot_be_used_are_refused(words: tuple[str, ...], expected:
         (("model=llama3_8", "gpu=h100"), "write 'llama3_8b' or another of"),
         (("model=llama3_8b", "gpu=h1000"), "write 'h100' (H100 SXM 80 GB) or another of"),
         (("model=llama3_8b", "gpu=h100", "tp=3"), "write one of 1, 2, 4, 8"),
-        (("model=llama3_8b", "gpu=h100", "tp=16"), "write one of 1, 2, 4, 8"),
+        (("model=llama3_8b", "gpu=h100", "tp=64"), "write one of 1, 2, 4, 8, 16, 32"),
         (("model=qwen2_5_72b", "gpu=a100_80g", "tp=1"), "write model.tp=2, the smallest that fits"),
         (("model=opt_66b", "gpu=cpu_core"), "no model.tp of 1, 2, 4, 8 fits"),
         (("model=nowhere/config.json", "gpu=h100"), "nowhere/config.json cannot be read"),
