@@ -12,6 +12,7 @@ from serving.composition import MigrationParts
 from serving.kv.migration_log import MigrationRecord
 from serving.kv.migration_rules import MigrationRules
 from serving.services.disaggregated.decode_migrating import DecodeMigrating
+from serving.vocabulary.kv_bytes import KvBytes
 from serving.vocabulary.request import Request
 from simcore.data_plane.data_plane import DataPlane, DataPlaneSetup
 from simcore.faults.plan import Fault, FaultPlan
@@ -84,7 +85,7 @@ def _migration(random: Random, most: int) -> Any:
     mode: Any = random.choice(("live", "live", "stop_and_copy", "recompute"))
     rules = MigrationRules(
         mode, random.choice((1, 2, 16)), random.randint(2, 4), random.choice((0, 3, 20)) * MS,
-        SHAPE.kv_bytes_per_token * random.choice((1, 1, 10_000)), most,
+        KvBytes(SHAPE.kv_bytes_per_token * random.choice((1, 1, 10_000))), most,
     )  # fmt: skip
     seed, chance = random.getrandbits(32), random.choice((0.3, 0.9))
     who = random.choice(("drawn", "drawn", "defragment", "defragment", "least_loaded", "llumnix"))

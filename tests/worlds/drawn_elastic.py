@@ -13,6 +13,7 @@ from hwmodels.topology.cluster_file import load_cluster
 from hwmodels.topology.topology import Topology, build
 from serving.controller import Controller
 from serving.record.replay import replay
+from serving.vocabulary.kv_bytes import KvBytes
 from serving.vocabulary.request import Request
 from simcore.data_plane.data_plane import DataPlane, DataPlaneSetup
 from simcore.sim_report import SimReport
@@ -134,7 +135,7 @@ def on_links(case: Drawn) -> Drawn:
         case.setting,
         topology=topology(),
         size_bytes=SHAPE.weight_bytes,
-        kv_bytes_per_token=SHAPE.kv_bytes_per_token,
+        kv_bytes=KvBytes(SHAPE.kv_bytes_per_token),
     )
     return Drawn(setting, case.requests)
 

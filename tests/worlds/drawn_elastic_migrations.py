@@ -10,6 +10,7 @@ from serving.composition import MigrationParts
 from serving.kv.migration_log import MigrationRecord
 from serving.kv.migration_rules import MigrationRules
 from serving.services.colocated.migrating import Migrating
+from serving.vocabulary.kv_bytes import KvBytes
 from serving.vocabulary.request import Request
 from simcore.data_plane.data_plane import DataPlane, DataPlaneSetup
 from simcore.faults.plan import Fault, FaultPlan
@@ -92,7 +93,7 @@ def _migration(random: Random, setting: Setting, into_loading: bool) -> Any:
     mode: Any = random.choice(("live", "live", "stop_and_copy", "recompute"))
     rules = MigrationRules(
         mode, random.choice((1, 2, 16)), random.randint(2, 4), random.choice((0, 3, 20)) * MS,
-        SHAPE.kv_bytes_per_token * random.choice((1, 10_000)), setting.max_num_seqs,
+        KvBytes(SHAPE.kv_bytes_per_token * random.choice((1, 10_000))), setting.max_num_seqs,
         into_loading and mode == "live",
     )  # fmt: skip
     seed, chance = random.getrandbits(32), random.choice((0.3, 0.9))

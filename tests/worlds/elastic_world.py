@@ -45,12 +45,14 @@ from serving.vocabulary.actions import (
     Wake,
 )
 from serving.vocabulary.events import Arrived, Event, Loaded, LoadStopped, Lost, Ran, Sent, Woke
+from serving.vocabulary.kv_bytes import KvBytes
 from serving.vocabulary.layers import LayerRange
 from serving.vocabulary.replica import Replica, Role
 from serving.vocabulary.request import Request
 
 MS = 1_000_000
 KV_BYTES_PER_TOKEN = 10
+KV_BYTES = KvBytes(KV_BYTES_PER_TOKEN)
 SIZE_BYTES = 1000  # parameters of every model
 LAYERS = 4
 PROVISIONERS: Mapping[str, Callable[[], Provisioner]] = {
@@ -94,7 +96,7 @@ class Setting:
     scale_up_bytes_per_s: int = 0
     pass_ns: int = 0
     coalesce: bool = True
-    kv_bytes_per_token: int = KV_BYTES_PER_TOKEN
+    kv_bytes: KvBytes = KV_BYTES
     size_bytes: int = SIZE_BYTES
     whims: Callable[[], Scaler] | None = None  # instead of the load monitor, and without bounds
     live: Callable[[], LivePolicy] | None = None
@@ -163,7 +165,7 @@ class Setting:
         )
 
     def _service_options(self) -> ServiceOptions:
-        rules = {model: HandOverRules(self.kv_bytes_per_token, self.max_num_seqs) for model in self.models}
+        rules = {model: HandOverRules(self.kv_bytes, self.max_num_seqs) for model in self.models}
         migration = None if self.migration is None else self.migration()
         return ServiceOptions(
             hand_overs=rules if self.split else {},
@@ -184,7 +186,7 @@ class Setting:
             pass_ns=self.pass_ns,
             size_bytes=self.size_bytes,
             activation_bytes_per_token=2,
-            kv_bytes_per_token=self.kv_bytes_per_token,
+            kv_bytes=self.kv_bytes,
             max_num_seqs=self.max_num_seqs,
         )
         setup = ElasticSetup(

@@ -16,6 +16,7 @@ from serving.record.invariants import check
 from serving.services.colocated.migrating import Migrating
 from serving.vocabulary.actions import Action, Run, Send
 from serving.vocabulary.events import Arrived, Event, Lost, Opened, Ran, Sent, Woke
+from serving.vocabulary.kv_bytes import KvBytes
 from serving.vocabulary.layers import LayerRange
 from serving.vocabulary.replica import Replica
 from serving.vocabulary.request import Request
@@ -63,7 +64,7 @@ class MigrationRig:
             )
             for id in range(2)
         ]
-        rules = MigrationRules(mode, last_stage_blocks, max_stages, CONTROL_NS, BYTES, 8, loading)
+        rules = MigrationRules(mode, last_stage_blocks, max_stages, CONTROL_NS, KvBytes(BYTES), 8, loading)
         migration = MigrationParts(Once(), 50, {"m": rules})
         options = ServiceOptions(migration=migration, bypass=RoundRobin())
         self.controller = compose(
