@@ -22,13 +22,28 @@ MODELS: Final = {
     "Qwen/Qwen3-235B-A22B-FP8": "qwen3_235b_a22b",
     "Qwen/Qwen3-30B-A3B": "qwen3_30b_a3b",
     "MiniMaxAI/MiniMax-M2.5": "minimax_m2_5",
+    "moonshotai/Kimi-K2.5": "kimi_k2_5",
+    "openai/gpt-oss-120b": "gpt_oss_120b",
+    "deepseek-ai/DeepSeek-R1": "deepseek_v3",
+    "deepseek-ai/DeepSeek-V3": "deepseek_v3",
+    "nvidia/DeepSeek-R1-NVFP4": "deepseek_v3",
+    "nvidia/DeepSeek-V3.1-NVFP4": "deepseek_v3",
+    "Qwen/Qwen3.5-397B-A17B": "qwen3_5_397b_a17b",
+    "zhipuai/GLM-5": "glm_5",
 }
 GPUS: Final = {"a100_sxm": "a100_80g", "rtx_pro_6000_server": "rtx_pro_6000"}
 # Published in blocks of 128x128 (their config.json), whatever a row calls it.
-IN_BLOCKS: Final = ("Qwen/Qwen3-235B-A22B-FP8", "MiniMaxAI/MiniMax-M2.5")
+IN_BLOCKS: Final = (
+    "Qwen/Qwen3-235B-A22B-FP8", "MiniMaxAI/MiniMax-M2.5", "deepseek-ai/DeepSeek-R1", "deepseek-ai/DeepSeek-V3",
+    "Qwen/Qwen3.5-397B-A17B", "zhipuai/GLM-5",
+)  # fmt: skip
+# Their publications in NVFP4 leave attention in 16 bits.
+WIDE_ATTENTION: Final = ("moonshotai/Kimi-K2.5", "nvidia/DeepSeek-R1-NVFP4", "nvidia/DeepSeek-V3.1-NVFP4")
 _LATER_ENGINES: Final = "another engine than vLLM: the order on engines"
 _LATER_MODELS: Final = "its architecture: the order on models"
-_LATER_SPLITS: Final = "attention in data parallel: the order on models"
+_NO_PIPELINES: Final = "pipeline stages: its step times are of whole models"
+# Whose experts alone are quantised, and how, by their checkpoints: rows name the width of those.
+OF_EXPERTS: Final = {"openai/gpt-oss-120b": ("fp4",), "moonshotai/Kimi-K2.5": ("int4",)}
 # InferenceX sends 2 C requests first from this day on (shared notes on its repository at 843c6254).
 WARM_UP_FROM: Final = "2026-01-21"
 # vLLM's own default where a harness names none and the process is no API server (vLLM 0.12, SchedulerConfig):
@@ -125,8 +140,8 @@ def refusal(row: Row) -> str:
         return _LATER_ENGINES
     if row.model not in MODELS:
         return _LATER_MODELS
-    if row.attention_dp > 1 or row.pp > 1:
-        return _LATER_SPLITS
+    if row.pp > 1:
+        return _NO_PIPELINES
     return ""
 
 
@@ -142,7 +157,8 @@ def words(row: Row) -> list[str]:
         "engine=vllm_v1",
         f"model={MODELS[row.model]}",
         f"model.tp={row.tp}",
-        f"cluster={gpu_of(row)}_x{row.tp}",
+        f"cluster={gpu_of(row)}_x{row.tp * row.attention_dp}",
+        *([f"engine.data_parallel_size={row.attention_dp}"] if row.attention_dp > 1 else []),
         *_precision(row),
         "engine.step_time=aiconfigurator",
         "engine.prefix_caching=false",
@@ -160,13 +176,15 @@ def words(row: Row) -> list[str]:
 
 
 def _precision(row: Row) -> list[str]:
-    if row.precision in ("", "bf16") and not row.model.endswith("-FP8"):
+    if row.precision in ("", "bf16", *OF_EXPERTS.get(row.model, ())) and not row.model.endswith("-FP8"):
         return []
     stored = {"fp4": "nvfp4", "int4": "int4"}.get(row.precision, "fp8")
     if stored == "fp8" and (row.experts == "fp8_block" or row.model in IN_BLOCKS):
         stored = "fp8_block"
     # Recipes for Llama name FP8 KV; NVIDIA's NVFP4 checkpoints name it themselves.
     of_kv = stored == "nvfp4" or "Llama" in row.model
+    if stored == "nvfp4" and row.model in WIDE_ATTENTION:
+        stored = "nvfp4_mlp"
     return [f"model.precision={stored}", *(["engine.kv_cache_dtype=fp8"] if of_kv else [])]
 
 

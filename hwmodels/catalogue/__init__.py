@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import cache
 from importlib.resources import files
+from itertools import cycle, islice
 from typing import Any, Final
 
 from hwmodels.catalogue.names import gpu_called, gpu_like, is_hub_name, llm_called, published_as
@@ -14,12 +15,12 @@ from hwmodels.errors import HardwareError
 from hwmodels.gpus.gpu import Gpu
 from hwmodels.gpus.gpu_file import OWN, gpu_entry, is_gpu_file
 from hwmodels.gpus.power import GpuPower
-from hwmodels.models.attention import LatentAttention
+from hwmodels.models.attention import LatentAttention, LinearAttention, SparseIndex
 from hwmodels.models.experts import Experts
 from hwmodels.models.hf_config import llm_shape_from_config, looks_like_config
 from hwmodels.models.hf_quantised import CONFIG_FILE
 from hwmodels.models.llm_shape import LlmShape
-from hwmodels.models.precision import quantised
+from hwmodels.models.precision import Precision, quantised
 from hwmodels.yaml_text import yaml_data
 
 GPUS_FILE = "gpus.yaml"
@@ -78,7 +79,7 @@ def quantised_publication(text: str) -> tuple[str, str] | None:
     return None if os.path.lexists(text) else published_as(text, read_yaml(MODELS_FILE))
 
 
-_SOME_HAVE: Final = ("compute_efficiency", "fp8_flops_per_s", "fp4_flops_per_s")
+_SOME_HAVE: Final = ("compute_efficiency", "fp8_flops_per_s", "fp4_flops_per_s", "int8_flops_per_s")
 
 
 def load_gpu(name: str) -> Gpu:
@@ -130,9 +131,11 @@ def load_llm(name: str) -> LlmShape:
     if not looks_like_config(name) or (is_hub_name(name) and not os.path.lexists(name)):
         raise unknown_llm(name)
     shape = llm_shape_from_config(name, name)
-    whole = replace(shape, precision=None)
     for known in map(load_llm, llm_names()):
-        if whole.computes_like(known) and shape.max_context_tokens == known.max_context_tokens:
+        if (
+            shape.computes_like(replace(known, precision=shape.precision))
+            and shape.max_context_tokens == known.max_context_tokens
+        ):
             source = f"{shape.source}; the shape of {known.name}"
             return replace(known, source=source, precision=shape.precision)
     return shape
@@ -141,15 +144,30 @@ def load_llm(name: str) -> LlmShape:
 _NAMES: Final = ("huggingface", "quantised")
 
 
+_PARTS: Final[Mapping[str, Callable[..., Any]]] = {
+    "experts": Experts,
+    "latent": LatentAttention,
+    "linear": LinearAttention,
+}
+
+
 def _llm(name: str, entry: Mapping[str, Any]) -> LlmShape:
-    """Build the shape; experts and latent attention are entries of their own."""
-    parts: dict[str, Any] = {}
-    if "experts" in entry:
-        parts["experts"] = Experts(**entry["experts"])
-    if "latent" in entry:
-        parts["latent"] = LatentAttention(**entry["latent"])
-    shape = {key: value for key, value in entry.items() if key not in _NAMES}
-    return LlmShape(name=name, **{**shape, **parts})
+    """Build the shape, with the parts that are entries of their own."""
+    values = {key: value for key, value in entry.items() if key not in _NAMES}
+    values |= {key: _part(build, values[key]) for key, build in _PARTS.items() if key in values}
+    if "layer_types" in values:
+        values["layer_types"] = tuple(islice(cycle(values["layer_types"]), values["layers"]))
+    if "precision" in values:
+        stored = values["precision"]
+        width = values["bytes_per_parameter"]
+        values["precision"] = quantised(stored, width) if isinstance(stored, str) else Precision(**stored)
+    return LlmShape(name=name, **values)
+
+
+def _part(build: Callable[..., Any], entry: Mapping[str, Any]) -> Any:
+    """Build a part; ``index`` of latent attention is a part of its own."""
+    index = {"index": SparseIndex(**entry["index"])} if "index" in entry else {}
+    return build(**{**entry, **index})
 
 
 def unknown_llm(name: str) -> HardwareError:

@@ -16,6 +16,7 @@ _INDEX_SCALE_BYTES: Final = 4
 _LATENT_GROUP: Final = 128
 _LATENT_SCALE_BYTES: Final = 4
 _ROTARY_BYTES: Final = 2
+_CONVOLUTION_BYTES: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +96,8 @@ class LinearAttention:
     """A gated delta net (Qwen3-Next): each sequence has a state of fixed size instead of KV.
 
     ``key_heads`` of ``key_dim`` for queries and for keys, ``value_heads`` of ``value_dim``; queries, keys and
-    values pass a convolution over ``conv_width`` tokens. ``state_bytes``: of one number of the state.
+    values pass a convolution over ``conv_width`` tokens. ``state_bytes``: of one number of the rule's state;
+    the convolution's stays in 16 bits (vLLM, model_executor/layers/mamba/mamba_utils.py).
     """
 
     key_heads: int
@@ -121,7 +123,12 @@ class LinearAttention:
         return self.channels * self.conv_width + 2 * self.value_heads + self.value_dim
 
     @property
-    def state_values(self) -> int:
-        """Numbers of one sequence's state in one layer: of the rule, and the convolution's last tokens."""
-        rule = self.value_heads * self.key_dim * self.value_dim
-        return rule + (self.conv_width - 1) * self.channels
+    def rule_values(self) -> int:
+        """Numbers of the rule's state of one sequence in one layer."""
+        return self.value_heads * self.key_dim * self.value_dim
+
+    @property
+    def sequence_bytes(self) -> int:
+        """Bytes of one sequence in one layer: of the rule's state, and of the convolution's last tokens."""
+        last = (self.conv_width - 1) * self.channels
+        return self.rule_values * self.state_bytes + last * _CONVOLUTION_BYTES

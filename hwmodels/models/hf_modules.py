@@ -2,11 +2,13 @@
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from fnmatch import translate
 from pathlib import Path
 from typing import Final
 
 from hwmodels.errors import HardwareError
+from hwmodels.models.attention import LINEAR
 from hwmodels.models.hf_quantised import INSTEAD
 from hwmodels.models.llm_shape import LlmShape
 
@@ -20,42 +22,65 @@ _WRAPPERS: Final = re.compile(r"^(?:model\.|language_model\.|decoder\.)+")
 _ONE_EXPERT: Final = re.compile(r"(?:^|\.)experts\.[0-9]+(?:\.|$)")
 
 
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """What the modules of a layer are called. ``fused``: all experts are one tensor per matrix."""
+
+    mlp: str = "mlp"
+    matrices: tuple[str, ...] = ("gate_proj", "up_proj", "down_proj")
+    expert_matrices: tuple[str, ...] = ("gate_proj", "up_proj", "down_proj")
+    shared: str = "shared_experts"
+    fused: bool = False
+    out: str = "o_proj"
+    linear: tuple[str, ...] = ()
+
+
+_FUSED_EXPERTS: Final = ("gate_up_proj", "down_proj")
+_MIXTRAL: Final = _Names(mlp="block_sparse_moe", expert_matrices=("w1", "w3", "w2"))
+_OF: Final[Mapping[str, _Names]] = {
+    "OPTForCausalLM": _Names(mlp="", matrices=("fc1", "fc2"), out="out_proj"),
+    "MixtralForCausalLM": _MIXTRAL,
+    "MiniMaxM2ForCausalLM": _MIXTRAL,
+    "GptOssForCausalLM": _Names(expert_matrices=_FUSED_EXPERTS, fused=True),
+    "Llama4ForCausalLM": _Names(mlp="feed_forward", shared="shared_expert"),
+    "Qwen3NextForCausalLM": _Names(shared="shared_expert", linear=("in_proj_qkvz", "out_proj")),
+    "Qwen3_5ForCausalLM": _Names(linear=("in_proj_qkv", "in_proj_z", "out_proj")),
+    "Qwen3_5MoeForCausalLM": _Names(shared="shared_expert", linear=("in_proj_qkv", "in_proj_z", "out_proj")),
+}
+"""Where they differ from a Llama's, by architecture."""
+
+
 def modules_of(shape: LlmShape, architecture: str) -> dict[str, tuple[str, ...]]:
     """The matrices of every part that the model has, in all layers, as ``layers.3.self_attn.q_proj``.
 
-    Of the routed experts the first and the last one stand for all (``Selection`` refuses single ones).
+    Of the routed experts the first and the last one stand for all (``Selection`` refuses single ones). Gates,
+    rates of linear attention and indexers, which stay in 16 bits in published checkpoints, are left out.
     """
+    names = _OF.get(architecture, _Names())
     found: dict[str, list[str]] = {part: [] for part in PARTS}
     for layer in range(shape.layers):
         place = f"layers.{layer}"
-        found["attention"] += [f"{place}.self_attn.{name}" for name in _attention(shape, architecture)]
+        found["attention"] += [f"{place}.{name}" for name in _attention(shape, layer, names)]
+        inside = f"{place}.{names.mlp}".removesuffix(".")
         if shape.experts is None or not shape.is_mixture(layer):
-            found["mlp"] += [f"{place}.{name}" for name in _mlp(architecture)]
+            found["mlp"] += [f"{inside}.{name}" for name in names.matrices]
             continue
-        inside = "block_sparse_moe" if architecture == "MixtralForCausalLM" else "mlp"
-        names = ("w1", "w3", "w2") if inside == "block_sparse_moe" else _GATED
-        found["experts"] += [
-            f"{place}.{inside}.experts.{expert}.{name}"
-            for expert in (0, shape.experts.count - 1)
-            for name in names
-        ]
+        those = ("experts",) if names.fused else ("experts.0", f"experts.{shape.experts.count - 1}")
+        found["experts"] += [f"{inside}.{one}.{name}" for one in those for name in names.expert_matrices]
         if shape.experts.shared_width:
-            found["mlp"] += [f"{place}.{inside}.shared_experts.{name}" for name in _GATED]
-    return {part: tuple(names) for part, names in found.items() if names}
+            found["mlp"] += [f"{inside}.{names.shared}.{name}" for name in names.matrices]
+    return {part: tuple(modules) for part, modules in found.items() if modules}
 
 
-_GATED: Final = ("gate_proj", "up_proj", "down_proj")
-
-
-def _attention(shape: LlmShape, architecture: str) -> tuple[str, ...]:
+def _attention(shape: LlmShape, layer: int, names: _Names) -> tuple[str, ...]:
+    if shape.layer_type(layer) == LINEAR:
+        return tuple(f"linear_attn.{name}" for name in names.linear)
     if shape.latent is None:
-        return ("q_proj", "k_proj", "v_proj", "out_proj" if architecture == "OPTForCausalLM" else "o_proj")
-    queries = ("q_a_proj", "q_b_proj") if shape.latent.query_rank else ("q_proj",)
-    return (*queries, "kv_a_proj_with_mqa", "kv_b_proj", "o_proj")
-
-
-def _mlp(architecture: str) -> tuple[str, ...]:
-    return ("fc1", "fc2") if architecture == "OPTForCausalLM" else tuple(f"mlp.{name}" for name in _GATED)
+        matrices: tuple[str, ...] = ("q_proj", "k_proj", "v_proj", names.out)
+    else:
+        queries = ("q_a_proj", "q_b_proj") if shape.latent.query_rank else ("q_proj",)
+        matrices = (*queries, "kv_a_proj_with_mqa", "kv_b_proj", names.out)
+    return tuple(f"self_attn.{name}" for name in matrices)
 
 
 class Selection:

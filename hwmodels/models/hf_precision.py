@@ -86,14 +86,19 @@ def without(data: Mapping[str, Any], key: str) -> dict[str, Any]:
     return {name: value for name, value in data.items() if name != first}
 
 
-def precision_of(said: Stated, shape: LlmShape, architecture: str) -> Precision | None:
-    """How the checkpoint's matrices and KV are stored; None: all as wide as ``shape`` says.
+def precision_of(
+    said: Stated, shape: LlmShape, architecture: str
+) -> tuple[Precision | None, tuple[str, ...]]:
+    """How the checkpoint's matrices and KV are stored (None: all as wide as ``shape`` says), and notes.
 
-    Raises HardwareError for a form that is not read, and if a part of the model is only partly quantised.
+    Raises HardwareError for a form that is not read, and if experts or a dense model are only partly
+    quantised. Attention and MLPs of a mixture, a small part of it, count in the widest of their formats.
     """
     scheme = _of_config(said) if said.key else _READ_BESIDE[said.path.name](said)
     plain = uniform(shape.bytes_per_parameter)
-    formats, sizes = _by_part(said, scheme, shape, architecture)
+    groups, notes = _by_part(said, scheme, shape, architecture)
+    formats = {part: group.format for part, group in groups.items()}
+    sizes = {group.size for group in groups.values() if group.size not in (None, FORMATS[group.format].group)}
     if len(sizes) > 1:
         raise HardwareError(f"{said.path} has scales of {' and '.join(map(str, sizes))} values: {INSTEAD}")
     attention = formats.get("attention", plain.attention)
@@ -105,7 +110,7 @@ def precision_of(said: Stated, shape: LlmShape, architecture: str) -> Precision 
         kv=scheme.kv or plain.kv,
         group=next(iter(sizes), None),
     )
-    return None if precision == plain else precision
+    return None if precision == plain else precision, notes
 
 
 def _has_mlp(shape: LlmShape) -> bool:
@@ -115,13 +120,13 @@ def _has_mlp(shape: LlmShape) -> bool:
 
 def _by_part(
     said: Stated, scheme: _Scheme, shape: LlmShape, architecture: str
-) -> tuple[dict[str, str], set[int]]:
-    """The format of each part that is quantised, and numbers of values per scale unlike the format's own."""
+) -> tuple[dict[str, _Group], tuple[str, ...]]:
+    """The group of each part that is quantised, and notes of parts that are in several formats."""
     ignored = Selection(_names(said), said.path)
     targets = [
         None if group.targets is None else Selection(group.targets, said.path) for group in scheme.groups
     ]
-    formats, sizes = dict[str, str](), set[int]()
+    groups, notes = dict[str, _Group](), list[str]()
     for part, modules in modules_of(shape, architecture).items():
         found = set[_Group | None]()
         for module in modules:
@@ -134,18 +139,27 @@ def _by_part(
                 if part in group.parts and (selected is None or selected.has(module))
             )
             found.add(next(meant, None))
+        group = max(found or {None}, key=_bits)
         if len(found) > 1:
-            names = " and ".join(sorted("16 bits" if group is None else group.format for group in found))
-            raise HardwareError(
-                f"{said.path} has matrices of {PARTS[part]} in {names}, and all of a part have one format "
-                f"here: {INSTEAD}"
-            )
-        (group,) = found or {None}
+            notes.append(_mixed(said, shape, part, found))
         if group is not None:
-            formats[part] = group.format
-            if group.size is not None and group.size != FORMATS[group.format].group:
-                sizes.add(group.size)
-    return formats, sizes
+            groups[part] = group
+    return groups, tuple(notes)
+
+
+def _bits(group: _Group | None) -> int:
+    return FORMATS["bf16" if group is None else group.format].bits
+
+
+def _mixed(said: Stated, shape: LlmShape, part: str, found: set[_Group | None]) -> str:
+    """The note of a part in several formats. HardwareError if it is too much of the model to count so."""
+    names = " and ".join(sorted("16 bits" if group is None else group.format for group in found))
+    if part == "experts" or shape.experts is None:
+        raise HardwareError(
+            f"{said.path} has matrices of {PARTS[part]} in {names}, and all of a part have one format "
+            f"here: {INSTEAD}"
+        )
+    return f"matrices of {PARTS[part]} in {names}, all counted in the wider one"
 
 
 def _names(said: Stated) -> tuple[str, ...]:
@@ -258,6 +272,8 @@ def _compressed_kv(said: Stated) -> str | None:
     scheme = said.data.get("kv_cache_scheme")
     if scheme is None:
         return None
+    if scheme == "FP8":  # as ModelOpt writes it
+        return "fp8"
     if not isinstance(scheme, dict) or (scheme.get("num_bits"), scheme.get("type")) != (8, "float"):
         raise said.refusal("kv_cache_scheme", "not FP8")
     return "fp8"

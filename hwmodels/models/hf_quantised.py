@@ -17,13 +17,10 @@ from hwmodels.models.hf_section import echo
 from hwmodels.reading import read_limited
 
 CONFIG_FILE: Final = "config.json"
-BEFORE: Final = (
-    f"quantised weights are not supported: give the {CONFIG_FILE} of the model before quantisation, in a "
-    "folder of its own"
-)
+UNFIT: Final = "quantised weights are not supported here: name a folder with weights in 16 or 32 bits"
 INSTEAD: Final = (
-    f"give the {CONFIG_FILE} of the model before quantisation, in a folder of its own, and write "
-    "model.precision=fp8 or another one"
+    f"copy {CONFIG_FILE}, without what it says of quantisation, into a folder of its own, name that folder "
+    "and write model.precision=fp8 or another one"
 )
 _SIDE_FILES: Final = (
     "hf_quant_config.json", "quantize_config.json", "quant_config.json", "quantization_config.json",
@@ -57,7 +54,7 @@ _WHOLE_GGUF: Final = re.compile(r"(?:^|[-_.])(?:b?f16|f32)(?:[-_.]|$)", re.IGNOR
 
 
 def refuse_quantised(
-    file: Path, data: Mapping[str, Any], *, instead: str = BEFORE, beside_too: bool = True
+    file: Path, data: Mapping[str, Any], *, instead: str = UNFIT, beside_too: bool = True
 ) -> None:
     """Raise HardwareError if a config.json, or a file beside it, says that the weights are quantised.
 
@@ -183,7 +180,7 @@ def _read(file: Path) -> Any:
     except (OSError, ValueError, RecursionError) as error:
         raise HardwareError(
             f"{file} cannot be read ({str(error)[:80]}), and it says how weights are quantised: mend it, or "
-            f"give the {CONFIG_FILE} of the model before quantisation, in a folder of its own"
+            f"{INSTEAD}"
         ) from error
 
 

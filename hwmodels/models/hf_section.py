@@ -8,6 +8,10 @@ from typing import Any, Final
 
 from hwmodels.errors import HardwareError
 
+Fields = dict[str, Any]
+"""Fields of ``LlmShape`` by name."""
+Notes = tuple[str, ...]
+"""What is treated in another way than the file says."""
 MOST: Final = 1 << 30
 _LONGEST_ECHO: Final = 60
 
@@ -19,6 +23,11 @@ class Section:
     path: Path
     prefix: str
     data: Mapping[str, Any]
+
+    def having(self, defaults: Mapping[str, Any]) -> "Section":
+        """The same, with values for keys that it leaves out."""
+        given = {key: value for key, value in self.data.items() if value is not None}
+        return Section(self.path, self.prefix, {**defaults, **given})
 
     def count(self, key: str, default: int | None = None, most: int = MOST) -> int:
         """A whole number from 1 to ``most``; without ``default`` it must be there."""

@@ -30,7 +30,8 @@ class LlmShape:
     latent; ``kv_heads`` then counts heads whose keys and values are computed from it, and ``head_dim`` is
     that of a query. ``layer_types``: what each layer attends to (empty: the whole context, in every layer);
     ``window_tokens`` of ``sliding`` layers, ``linear``: of the others. ``predictors``: further layers that
-    predict further tokens, in the checkpoint and not part of a step.
+    predict further tokens, in the checkpoint and not part of a step; ``predictor_tables``: each with an
+    embedding and a head of its own.
     """
 
     name: str
@@ -63,12 +64,13 @@ class LlmShape:
     window_tokens: int = 0
     linear: LinearAttention | None = None
     predictors: int = 0
+    predictor_tables: bool = True
 
     def __post_init__(self) -> None:
         kinds = set(self.layer_types)
         if self.layer_types and len(self.layer_types) != self.layers:
             raise HardwareError(
-                f"{self.name} has {len(self.layer_types)} layer_types: write one a layer, {self.layers}"
+                f"{self.name} has {len(self.layer_types)} layer_types: write one for each of {self.layers}"
             )
         if not kinds <= {FULL, SLIDING, LINEAR}:
             raise HardwareError(
@@ -176,11 +178,12 @@ class LlmShape:
         """All weights of the checkpoint, with its predictors of further tokens.
 
         A predictor is a layer like the last one, with a product of both its inputs, a norm of each, one of
-        its output, and an embedding and a head of its own (DeepSeek-V3 report, section 2.2; weight files).
+        its output (DeepSeek-V3 report, section 2.2; weight files).
         """
         if not self.predictors:
             return self.parameters
-        beside = 2 * self.hidden * self.hidden + 3 * self.hidden + 2 * self.embedding_parameters
+        tables = 2 * self.embedding_parameters if self.predictor_tables else 0
+        beside = 2 * self.hidden * self.hidden + 3 * self.hidden + tables
         each = self._parameters_of(FULL, self.is_mixture(self.layers - 1)) + beside
         return self.parameters + self.predictors * each
 
@@ -194,8 +197,10 @@ class LlmShape:
         """Weights that one token uses: all but the experts that its gates do not choose."""
         if self.experts is None:
             return self.parameters
-        idle = self.experts.count - self.experts.per_token
-        return self.parameters - self.moe_layers * idle * self.experts.parameters_of_one(self.hidden)
+        experts = self.experts
+        routed = experts.routed_parameters(self.hidden) + experts.bias_parameters(self.hidden)
+        idle = (experts.count - experts.per_token) * (routed // experts.count)
+        return self.parameters - self.moe_layers * idle
 
     @property
     def expert_bytes(self) -> int:
@@ -307,7 +312,7 @@ class LlmShape:
         if not states:
             return 0
         assert self.linear is not None, self.name
-        return states * self.linear.state_values * self.linear.state_bytes
+        return states * self.linear.sequence_bytes
 
     def _grows(self, kind: LayerType) -> bool:
         """Whether a layer keeps more with every token."""
@@ -357,8 +362,15 @@ class LlmShape:
             )
 
     def computes_like(self, other: "LlmShape") -> bool:
-        """Whether a step takes the same time: all but name, source and the longest context is equal."""
-        same = replace(other, name=self.name, source=self.source, max_context_tokens=self.max_context_tokens)
+        """Whether a step takes the same time: all that a step uses is equal."""
+        same = replace(
+            other,
+            name=self.name,
+            source=self.source,
+            max_context_tokens=self.max_context_tokens,
+            predictors=self.predictors,
+            predictor_tables=self.predictor_tables,
+        )
         return self == same
 
     @property

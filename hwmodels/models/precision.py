@@ -38,7 +38,14 @@ FORMATS: Final = {
     "nvfp4": NumberFormat(4, "fp4", "E2M1, E4M3 scales of 16 values: NVIDIA, NVFP4", 8, 16),
 }  # fmt: skip
 # Words of `model.precision` and `engine.kv_cache_dtype`.
-PRECISIONS: Final = ("bf16", "fp8", "fp8_block", "int8", "int4", "mxfp4", "nvfp4")
+_ON_PARTS: Final = {
+    "int4_experts": ("int4", ("experts",)),
+    "mxfp4_experts": ("mxfp4", ("experts",)),
+    "nvfp4_experts": ("nvfp4", ("experts",)),
+    "nvfp4_mlp": ("nvfp4", ("mlp", "experts")),
+}
+"""Formats of parts beside others in 16 bits, as mixtures of experts are published."""
+PRECISIONS: Final = ("bf16", "fp8", "fp8_block", "int8", "int4", "mxfp4", "nvfp4", *_ON_PARTS)
 KV_FORMATS: Final = ("bf16", "fp8")
 _OF_WIDTH: Final = {1: "fp8", 2: "bf16", 4: "fp32"}
 
@@ -89,8 +96,13 @@ def uniform(bytes_per_parameter: int) -> Precision:
 
 
 def quantised(name: str, bytes_per_parameter: int) -> Precision:
-    """All matrices of layers in ``name``, the KV cache in the model's own width."""
-    return replace(uniform(bytes_per_parameter), attention=name, mlp=name, experts=name)
+    """Matrices of layers in what ``name`` says, one of ``PRECISIONS``; KV in the model's own width."""
+    own = uniform(bytes_per_parameter)
+    stored, parts = _ON_PARTS.get(name, (name, ("attention", "mlp", "experts")))
+    attention, mlp, experts = (
+        stored if part in parts else getattr(own, part) for part in ("attention", "mlp", "experts")
+    )
+    return replace(own, attention=attention, mlp=mlp, experts=experts)
 
 
 def stored_as(

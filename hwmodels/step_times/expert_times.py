@@ -139,14 +139,18 @@ class ExpertTimes:
 def routed_times(
     table: ExpertTable | ExpertLines, routing: Routing, exchange: Exchange | None = None, gpu: str = ""
 ) -> ExpertTimes:
-    """Times by activated experts, at the tokens that table and exchange both cover."""
+    """Times by activated experts, at the tokens that the table covers, or the exchange if there is one.
+
+    Engines side by side bring more tokens than one engine's table has: beyond its end every expert is read,
+    and the time goes on in the line of its last tokens.
+    """
     last = table.last_tokens if isinstance(table, ExpertLines) else table.lattice.axes[0][-1]
     moved: Floats = np.zeros(last)
     labels: tuple[str, ...] = ()
     if exchange is not None:
         counts = np.arange(1, exchange.curve.counts[-1] + 1)
         moved = np.interp(counts, exchange.curve.counts, exchange.curve.seconds)
-        last = min(last, len(counts))
+        last = len(counts)
         labels = (f"{EXCHANGE_LABEL}{exchange.ranks} {gpu}: {exchange.source}",)
     tokens = np.arange(1, last + 1, dtype=np.float64)
     experts_s = _from_none(_slowest_s(table, routing, tokens))
@@ -184,6 +188,12 @@ class SharedExperts:
             f"{self.holder} has no all-gather and reduce-scatter times between {parallelism.dp} {self.gpu}: "
             "import a profile with aiconfigurator=FOLDER, that GPU's folder, which has times for 2, 4 and 8"
         )
+
+    def knows(self, parallelism: Parallelism) -> bool:
+        """Whether there are times of this way to share, and of the exchange that it needs."""
+        way = (parallelism.expert_tp, parallelism.expert_ep)
+        there = any((one.expert_tp, one.expert_ep) == way for one in self.ways)
+        return there and (parallelism.dp == 1 or any(one.ranks == parallelism.dp for one in self.exchange))
 
     def _way(self, llm: str, parallelism: Parallelism) -> ExpertTable | ExpertLines:
         wanted = (parallelism.expert_tp, parallelism.expert_ep)

@@ -32,9 +32,9 @@ class LibraryTerms:
 
     expert_layer_s: float = 25e-6
     expert_layer_prompt_s: float = 180e-6
-    prompts: Factors = (0.49, 1.8)
+    prompts: Factors = (0.49, 1.83)
     decodes: Factors = (0.94, 1.28)
-    expert_decodes: Factors = (0.91, 1.92)
+    expert_decodes: Factors = (0.88, 1.88)
 
     def errors(self, llm: LlmShape) -> StepErrors:
         """By phase. A step with both counts as one with prompts: they decide the TTFTs that were measured."""

@@ -123,8 +123,15 @@ def asks_library(gpu: Gpu, llm: LlmShape, parallelism: Parallelism) -> bool:
     """
     if not knows(gpu.name) or not asked_of(llm):
         return False
-    known = linear_key(gpu, llm, parallelism.tp) in linear_keys()
-    return llm.quantised or (llm.experts is not None and not known)
+    if llm.experts is None:
+        return llm.quantised
+    return llm.quantised or not _in_catalogue(gpu, llm, parallelism)
+
+
+def _in_catalogue(gpu: Gpu, llm: LlmShape, parallelism: Parallelism) -> bool:
+    """Whether the catalogue has coefficients of a mixture that is shared like this."""
+    key = linear_key(gpu, llm, parallelism.tp)
+    return key in linear_keys() and linear_experts(key).knows(parallelism)
 
 
 def _answers(gpu: Gpu, llm: LlmShape, parallelism: Parallelism) -> bool:
@@ -170,7 +177,7 @@ def shared_experts(
         return lined(profile) if kind == "linear" else experts_of(profile)
     if kind == "aiconfigurator" or (kind == "auto" and _answers(gpu, llm, parallelism)):
         return asked_group(gpu.name, llm, parallelism)
-    if kind == "roofline" or linear_key(gpu, llm, parallelism.tp) not in linear_keys():
+    if kind == "roofline" or (kind == "auto" and not _in_catalogue(gpu, llm, parallelism)):
         return _roofline_experts(gpu, llm, parallelism)
     return linear_experts(linear_key(gpu, llm, parallelism.tp))
 
@@ -201,7 +208,11 @@ def _of_mixture(
         )
     experts = shared_experts(gpu, llm, parallelism, profile, kind)
     times = experts.times(llm, parallelism, expert_skew)
-    rest = _of_shared(_rest(kind, gpu, llm, key, profile, imitated), shared_tokens)
+    declared = profile is None and (
+        kind == "roofline" or (kind == "auto" and not _in_catalogue(gpu, llm, parallelism))
+    )
+    whole = _declared(gpu, llm, parallelism.tp, imitated) if declared else _rest(kind, gpu, llm, key, profile)
+    rest = _of_shared(whole, shared_tokens)
     model = MixtureStepModel(rest, times, parallelism.dp == 1)
     if parallelism.dp > 1:
         return model
@@ -212,12 +223,8 @@ def _of_mixture(
     return model
 
 
-def _rest(
-    kind: str, gpu: Gpu, llm: LlmShape, key: LinearKey, profile: Profile | None, imitated: Imitated | None
-) -> StepModel:
-    """All of a step except the experts."""
-    if profile is None and (kind == "roofline" or key not in linear_keys()):
-        return _declared(gpu, llm, key.tp, imitated)
+def _rest(kind: str, gpu: Gpu, llm: LlmShape, key: LinearKey, profile: Profile | None) -> StepModel:
+    """All of a step except the experts, as measured."""
     if profile is None:
         return linear_step_model(key)
     measured = _required(kind, profile, gpu, llm, key.tp)

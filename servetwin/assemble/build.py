@@ -144,15 +144,28 @@ def replicas_of(
         return language_replicas(config) if decodes_in_stages(config) else stage_replicas(config)
     prototypes = prototypes_of(config, hardware)
     if start is not None:
-        return with_roles(hosted_models(config), start, prototypes)
+
+        def prototype(model: HostedModel, role: Role) -> Replica:
+            return prototype_of(config, model, hardware[model.name].of_role(role))
+
+        return with_roles(hosted_models(config), start, prototype)
     return [
         replace(prototypes[model.name], id=id, gpus=gpus) for id, (model, gpus) in enumerate(seats_of(config))
     ]
 
 
 def prototypes_of(config: RunConfig, hardware: Mapping[str, Hardware]) -> dict[str, Replica]:
-    """Return the ``prototype_of`` every hosted model."""
-    return {model.name: prototype_of(config, model, hardware[model.name]) for model in hosted_models(config)}
+    """Return the ``prototype_of`` every hosted model; of roles with unequal memory, that with less."""
+    return {
+        model.name: prototype_of(config, model, _least(hardware[model.name]))
+        for model in hosted_models(config)
+    }
+
+
+def _least(hardware: Hardware) -> Hardware:
+    both = hardware, hardware.of_role("decode")
+    least = min(both, key=lambda one: one.kv_blocks)
+    return replace(least, sequence_blocks=max([one.sequence_blocks for one in both]))
 
 
 def controller_of(
@@ -265,9 +278,9 @@ def estimates_of(config: RunConfig, hardware: Mapping[str, Hardware]) -> Estimat
 
 
 def _estimates(config: RunConfig, model: str, hardware: Hardware) -> ModelEstimates:
-    engine, rows = config.engine, hardware.rows
-    kv_tokens = hardware.kv_blocks * engine.block_tokens
-    own_tokens = hardware.sequence_blocks * engine.block_tokens
+    engine, decoding = config.engine, hardware.of_role("decode")
+    rows, kv_tokens = decoding.rows, decoding.kv_blocks * engine.block_tokens
+    own_tokens = decoding.sequence_blocks * engine.block_tokens
     context = min(ESTIMATE_CONTEXT_TOKENS, kv_tokens - own_tokens)
     sequences = max(1, min(engine.max_num_seqs, kv_tokens // (context + own_tokens)))
     # A table may end before the KV memory does: then use the largest state that the table covers.
@@ -278,7 +291,8 @@ def _estimates(config: RunConfig, model: str, hardware: Hardware) -> ModelEstima
         return _estimates_in_stages(
             config=config, model=model, hardware=hardware, batch=batch, sequences=sequences, context=context
         )
-    prefill, decode = rows.mixed(0, 0, ((0, 0, batch),)), rows.decode_cost(sequences, sequences * context)
+    prefill = hardware.rows.mixed(0, 0, ((0, 0, batch),))
+    decode = rows.decode_cost(sequences, sequences * context)
     ranks = engine.data_parallel_size  # all ranks of a group do the same
     prefill_s = (prefill + hardware.together([batch] * ranks)) / FIXED_PER_S
     decode_s = (decode + hardware.together([sequences] * ranks)) / FIXED_PER_S

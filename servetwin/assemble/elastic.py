@@ -1,6 +1,6 @@
 """Builds instances with roles, the hand-overs between them and elasticity from the configuration."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
@@ -62,17 +62,19 @@ BYTES_PER_ACTIVATION = 2  # 16 bits, as the artefact of BlitzScale (OSDI 2025) s
 
 
 def with_roles(
-    hosted: Sequence[HostedModel], start: Mapping[Role, int], prototypes: Mapping[str, Replica]
+    hosted: Sequence[HostedModel],
+    start: Mapping[Role, int],
+    prototype: Callable[[HostedModel, Role], Replica],
 ) -> list[Replica]:
     """Return the replicas that serve from the start: GPUs in index order, prefill before decode."""
     placed, first = list[Replica](), 0
     for model in hosted:
         for role, count in start.items():
+            tp, one = model.tp_of(role), prototype(model, role)
             for _ in range(count):
-                first = -(-first // model.tp) * model.tp
-                gpus = tuple(range(first, first + model.tp))
-                placed.append(replace(prototypes[model.name], id=len(placed), gpus=gpus, role=role))
-                first += model.tp
+                first = -(-first // tp) * tp
+                placed.append(replace(one, id=len(placed), gpus=tuple(range(first, first + tp)), role=role))
+                first += tp
     return placed
 
 

@@ -1,7 +1,7 @@
 """The capacity of a replica of each model: step times, KV memory, and how both were found."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hwmodels.catalogue import load_gpu
@@ -46,6 +46,7 @@ from servetwin.config.config import RunConfig
 from servetwin.config.engine_config import EngineConfig
 from servetwin.config.vllm_defaults import batch_defaults
 from serving.vocabulary.errors import UserError
+from serving.vocabulary.replica import Role
 
 # Number format by bytes per weight; the catalogue's CPU core computes in fp32.
 _PRECISION = {2: "bf16", 4: "fp32"}
@@ -81,6 +82,7 @@ class Hardware:
     ``errors``: what measured runs of the engine say about its steps; None: the step model's own errors count.
     ``unequal``: what unequal contexts cost, where nothing measured it and an engine's kernel is imitated.
     ``experts``: the joint work of a data-parallel group's engines; ``rows`` is then one engine's own part.
+    ``decode``: decode instances, if they have another number of GPUs than the others.
     """
 
     rows: StepRows | ScaledRows
@@ -96,6 +98,11 @@ class Hardware:
     prompts_factor: float = 1.0
     errors: StepErrors | None = None
     unequal: UnequalContexts | None = None
+    decode: "Hardware | None" = None
+
+    def of_role(self, role: Role) -> "Hardware":
+        """Return that of an instance of this role."""
+        return self if role != "decode" or self.decode is None else self.decode
 
     def together(self, tokens: Sequence[int]) -> int:
         """Return the time of a group's joint work in a step with these tokens, in fixed point."""
@@ -110,7 +117,12 @@ def hardware_of(config: RunConfig) -> dict[str, Hardware]:
     hosted = hosted_models(config)
     kinds = dict.fromkeys((model.shape_name, model.tp) for model in hosted)
     by_kind = {kind: _of_shape(config, *kind) for kind in kinds}
-    return {model.name: by_kind[model.shape_name, model.tp] for model in hosted}
+    found = {model.name: by_kind[model.shape_name, model.tp] for model in hosted}
+    for model in hosted:
+        if model.decode_tp is not None:
+            decode = _of_shape(config, model.shape_name, model.decode_tp)
+            found[model.name] = replace(found[model.name], decode=decode)
+    return found
 
 
 def _of_stack(stack: LayerStack) -> Hardware:

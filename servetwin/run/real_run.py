@@ -114,7 +114,7 @@ def transformers_config(name: str) -> dict[str, Any]:
     if shape.quantised:
         raise UserError(
             f"model={name} is stored in {shape.formats.text}, and real workers compute in float32 or "
-            "bfloat16: give the config.json of the model before quantisation, in a folder of its own"
+            "bfloat16: name a folder with the model's weights in 16 or 32 bits"
         )
     if shape.kv_bytes_per_sequence:
         raise UserError(

@@ -164,7 +164,7 @@ def test_groups_with_targets_of_their_own(tmp_path: Path) -> None:
 def test_what_cannot_be_read_is_refused(tmp_path: Path, said: dict[str, Any], words: str) -> None:
     (tmp_path / "config.json").write_text(json.dumps(LLAMA3_8B | {"quantization_config": said}))
     refuses(HardwareError, words, llm_shape_from_config, tmp_path)
-    refuses(HardwareError, "before quantisation", llm_shape_from_config, tmp_path)
+    refuses(HardwareError, "without what it says of quantisation", llm_shape_from_config, tmp_path)
 
 
 @pytest.mark.parametrize(("share", "reads"), [(1.0, True), (1.02, True), (0.6, False), (1.77, False)])

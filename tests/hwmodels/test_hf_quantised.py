@@ -74,8 +74,10 @@ def test_config_that_states_quantisation_is_refused(
     path = folder_with(tmp_path, LLAMA3_8B | changes) / "config.json"
     with pytest.raises(HardwareError) as refused:
         llm_shape_from_config(path)
-    assert all(part in str(refused.value) for part in (str(path), f'"{key}"', "before quantisation"))
-    refuses(HardwareError, "before quantisation", refuse_quantised_checkpoint, path.parent)
+    assert all(
+        part in str(refused.value) for part in (str(path), f'"{key}"', "without what it says of quantisation")
+    )
+    refuses(HardwareError, "with weights in 16 or 32 bits", refuse_quantised_checkpoint, path.parent)
 
 
 @pytest.mark.parametrize(
@@ -135,7 +137,7 @@ def test_file_beside_config_decides(tmp_path: Path, name: str, content: Any, rea
         return
     with pytest.raises(HardwareError) as refused:
         llm_shape_from_config(folder / "config.json")
-    assert "before quantisation" in str(refused.value) and str(folder) in str(refused.value)
+    assert "without what it says of quantisation" in str(refused.value) and str(folder) in str(refused.value)
 
 
 def test_gguf_beside_safetensors_says_nothing(tmp_path: Path) -> None:
@@ -176,7 +178,7 @@ def test_deeply_nested_config_is_searched(tmp_path: Path) -> None:
         + "}"
     )
     (tmp_path / "config.json").write_text(text)
-    refuses(HardwareError, "before quantisation", llm_shape_from_config, tmp_path)
+    refuses(HardwareError, "without what it says of quantisation", llm_shape_from_config, tmp_path)
 
 
 def test_checkpoint_that_cannot_be_read_is_left_to_its_reader(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from servetwin.config.migration_config import check_migration
 from servetwin.config.models_config import check_models, state_model_of
 from servetwin.config.pipeline_config import check_pipeline
 from servetwin.config.pipeline_parallel import check_pipeline_parallel
+from servetwin.config.roles import check_roles
 from servetwin.config.trace_config import check_trace
 from servetwin.config.workers_config import check_workers
 from serving.vocabulary.errors import PlaceError, UserError
@@ -183,6 +184,7 @@ def check(config: RunConfig) -> None:
     _check_prefix_caching(config)
     check_instance_starts(config)
     check_data_parallel(config)
+    check_roles(config)
     check_pipeline_parallel(config)
     check_pipeline(config.pipeline)
     check_stages(config)
@@ -275,7 +277,7 @@ def _check_cluster(config: RunConfig) -> None:
             f"model.pp={pp} with model.tp={tp} does not divide the {cluster.gpus} GPUs of cluster="
             f"{cluster.name}: write a cluster whose GPUs are a multiple of {tp * pp}"
         )
-    if config.models.name == "one" and cluster.gpus % tp:
+    if config.models.name == "one" and cluster.gpus % tp and config.model.tp_of_roles == (tp, tp):
         raise UserError(
             f"model.tp={tp} does not divide the {cluster.gpus} GPUs of cluster={cluster.name}: "
             f"write a model.tp that divides {cluster.gpus}, or a cluster whose GPUs are a multiple of {tp}"
