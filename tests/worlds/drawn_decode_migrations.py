@@ -58,7 +58,8 @@ def drawn_world(seed: int) -> World:
         whims=(lambda: Whims(Random(whims))) if random.random() < 0.6 else None,
         migration=_migration(random, most),
     )
-    case = on_links(Drawn(setting, _requests(random, setting, random.choice((0, 0, 0, 4)))))
+    drawn_case = Drawn(setting, _requests(random, setting, random.choice((0, 0, 0, 4))))
+    case = on_links(drawn_case, Random(f"sequences {seed}"))
     kinds = ("host", "link")[: random.choice((0, 0, 1, 2))]  # one host of two stays
     faults = [
         Fault(random.randint(0, 3000) * MS, random.choice(("replica", "link", last)), share=random.random())

@@ -69,7 +69,7 @@ def drawn_world(seed: int) -> World:
     if start_up_s:  # they decode for as long as a load may take
         setting = replace(setting, kv_blocks=random.choice((40, 80)))
         requests = _long_requests(random, setting)
-    case = on_links(Drawn(setting, requests))
+    case = on_links(Drawn(setting, requests), Random(f"sequences {seed}"))
     faults = [
         Fault(random.randint(0, 3000) * MS, random.choice(("replica", "link", last)), share=random.random())
         for last in ("host", "link")[: random.choice((0, 0, 1, 2))]  # one host of two stays

@@ -86,6 +86,7 @@ class Setting:
     rules: Mapping[str, Any] = field(default_factory=dict)  # other parameters of the load monitor
     host_gb: float | None = None
     kv_blocks: int = 16
+    sequence_blocks: int = 0
     block_tokens: int = 4
     max_num_seqs: int = 8
     max_num_batched_tokens: int = 16
@@ -120,6 +121,7 @@ class Setting:
             layers=LayerRange(0, self.layers),
             gpus=gpus,
             kv_blocks=self.kv_blocks,
+            sequence_blocks=self.sequence_blocks,
             block_tokens=self.block_tokens,
             max_model_len=self.max_model_len,
         )
