@@ -16,6 +16,7 @@ from hwmodels.topology.cluster_file import load_cluster
 from servetwin.config.config import RunConfig
 from servetwin.config.models_config import shapes_of
 from serving.vocabulary.errors import UserError
+from serving.vocabulary.kv_bytes import KvBytes
 from serving.vocabulary.replica import Role
 from traces.workload import Workload
 
@@ -49,6 +50,12 @@ class HostedModel:
     def shape(self) -> LlmShape:
         """Layers, bytes and all other properties that follow from the catalogue's entry."""
         return stored_shape(self.shape_name, self.precision, self.kv_cache_dtype)
+
+    @property
+    def kv_bytes(self) -> KvBytes:
+        """The size of its KV, on all GPUs of a replica together."""
+        shape = self.shape
+        return KvBytes(shape.kv_bytes_per_token, shape.kv_bytes_per_sequence)
 
     @property
     def weight_bytes(self) -> int:

@@ -16,7 +16,7 @@ from servetwin.config.http_config import HTTP, WORKERS, check_world, servers_of
 from servetwin.config.instances_config import check_instances
 from servetwin.config.key import check_declared
 from servetwin.config.migration_config import check_migration
-from servetwin.config.models_config import check_models
+from servetwin.config.models_config import check_models, state_model_of
 from servetwin.config.pipeline_config import check_pipeline
 from servetwin.config.pipeline_parallel import check_pipeline_parallel
 from servetwin.config.roles import check_roles
@@ -181,6 +181,7 @@ def check(config: RunConfig) -> None:
     _check_elastic(config)
     check_migrations(config)
     check_swapping(config)
+    _check_prefix_caching(config)
     check_instance_starts(config)
     check_data_parallel(config)
     check_roles(config)
@@ -223,6 +224,18 @@ def _check_engine(config: RunConfig) -> None:
         raise UserError(
             "engine.profile is not used with engine.step_time=roofline, which is the datasheet's: "
             "write engine.step_time=calibrated_roofline or leave engine.profile out"
+        )
+
+
+def _check_prefix_caching(config: RunConfig) -> None:
+    """Refuse prefix caching for models whose layers keep a state: it is not kept per block."""
+    if not config.engine.prefix_caching:
+        return
+    name = state_model_of(config.model.name, config.models.shapes)
+    if name is not None:
+        raise UserError(
+            f"engine.prefix_caching=true does not fit model={name}, whose linear-attention layers keep one "
+            "state of a sequence and none per block: write engine.prefix_caching=false"
         )
 
 
