@@ -24,6 +24,7 @@ from serving.parameters.loads import replicas_of
 from serving.protocols.batch import Batcher
 from serving.protocols.load_report import ReportsAt
 from serving.protocols.migration import Migrator
+from serving.services.aborts import Aborting, Aborts
 from serving.services.colocated.migrating import Migrating
 from serving.services.colocated.service import Colocated, Queue
 from serving.services.colocated.victim_moves import VictimParts
@@ -157,6 +158,7 @@ def compose(
             reports=_reports_of(services),
         )
     return Controller(
+        aborts=Aborts(requests, _aborting_of(services), present),
         engines=engines,
         requests=requests,
         services=services,
@@ -164,6 +166,15 @@ def compose(
         elastic=control,
         present=present,
     )
+
+
+def _aborting_of(services: Mapping[str, Service]) -> dict[str, Aborting]:
+    """Return the services whose requests may lose their clients: those of instances with all layers."""
+    aborting: dict[str, Aborting] = {}
+    for model, service in services.items():
+        if isinstance(service, Colocated | Migrating | Disaggregated | DecodeMigrating):
+            aborting[model] = service
+    return aborting
 
 
 def _bypassed(dispatcher: Dispatcher, bypass: Dispatcher | None, present: Present) -> Dispatcher:

@@ -4,6 +4,7 @@ from serving.elastic.replica_control import Handler, ReplicaControl
 from serving.engine.engine import Engine
 from serving.engine.progress import EngineState
 from serving.protocols.policy_faults import event_text
+from serving.services.aborts import Aborts
 from serving.services.service import Routes, Service, Streaming
 from serving.vocabulary.actions import Action, Fail, Reject
 from serving.vocabulary.current_event import Present
@@ -11,6 +12,7 @@ from serving.vocabulary.errors import PolicyError
 from serving.vocabulary.events import (
     Arrived,
     Closing,
+    Disconnected,
     Dropped,
     Event,
     Lost,
@@ -30,7 +32,8 @@ class Controller:
     """Owns the engines and the service of every model; the driver passes every event to ``handle``.
 
     ``serving.composition`` builds it. ``requests``: requests in flight; ``routes``: map an event to its
-    model; ``elastic``: brings parameters to replicas, and may add and remove replicas. ``step_counts``: a
+    model; ``elastic``: brings parameters to replicas, and may add and remove replicas; ``aborts``: ends
+    requests whose clients went away. ``step_counts``: a
     driver whose instances make load reports registers itself there.
     """
 
@@ -42,9 +45,11 @@ class Controller:
         services: dict[str, Service],
         routes: Routes,
         elastic: ReplicaControl,
+        aborts: Aborts,
         present: Present,
     ) -> None:
         self.engines, self.requests, self.services = engines, requests, services
+        self.aborts = aborts
         self.elastic, self._transfer_ids, self._streams = elastic, routes.transfer_ids, routes.streaming
         # Reports and arrivals are too frequent to forward to a ReplicaControl that ignores them.
         self._scales = elastic.scales
@@ -53,13 +58,14 @@ class Controller:
             Lost: self._lost,
             SchedulerLost: self._scheduler_lost,
             SchedulerBack: self._scheduler_back,
+            Disconnected: self._disconnected,
             Closing: self._close,
             Streamed: self._streamed,
             Dropped: self._dropped,
             Observed: self._observed,
         }
         self._handlers = {**own, **elastic.handlers()}
-        self.arrived = self.finished = self.rejected = self.failed = 0
+        self.arrived = self.finished = self.rejected = self.failed = self.aborted = 0
         self.closed = False  # whether the driver has ended the run with requests in flight
         self._present = present
         self.step_counts = present.step_counts
@@ -95,15 +101,27 @@ class Controller:
         except PolicyError as fault:
             fault.event = event_text(now_ns, event)
             raise
-        if present.timed_out:
-            self._forget_timed_out()
+        if present.unsettled:
+            self._settle(now_ns, actions)
         return actions
 
-    def _forget_timed_out(self) -> None:
+    def _settle(self, now_ns: int, actions: list[Action]) -> None:
+        """End the requests that waited too long for a stage, and those whose clients went away."""
         for request in self._present.timed_out:
             del self.requests[request]
         self.failed += len(self._present.timed_out)
         self._present.timed_out.clear()
+        ended = self.aborts.settle(actions)
+        for abort in ended:
+            del self.requests[abort.request]
+        self.aborted += len(ended)
+        if self._scales:
+            for replica in sorted({abort.replica for abort in ended if abort.replica >= 0}):
+                self.elastic.ran(now_ns, replica, actions)
+        self.aborts.forget()
+
+    def _disconnected(self, now_ns: int, event: Disconnected, actions: list[Action]) -> None:
+        self.aborts.disconnected(event)
 
     def _arrived(self, now_ns: int, request: Request, actions: list[Action]) -> None:
         self.arrived += 1

@@ -3,6 +3,7 @@
 from typing import Final
 
 from serving.vocabulary.actions import (
+    Abort,
     AllocateGpus,
     Assign,
     Detach,
@@ -28,6 +29,7 @@ SERVING: Final[frozenset[type]] = frozenset(
 MOVING: Final[frozenset[type]] = frozenset((AllocateGpus, ReleaseGpus, Load, StopLoad, Send, StopSend))
 
 
-def carries_out(data_plane: bool) -> frozenset[type]:
-    """The classes of the actions that the world carries out."""
-    return SERVING | MOVING if data_plane else SERVING
+def carries_out(data_plane: bool, clients_leave: bool = False) -> frozenset[type]:
+    """The classes of the actions that the world carries out; ``clients_leave``: its clients may give up."""
+    aborts = frozenset((Abort,)) if clients_leave else frozenset[type]()
+    return SERVING | aborts | (MOVING if data_plane else frozenset())

@@ -12,6 +12,7 @@ from simpy import Environment, Event
 
 from serving.elastic.stall_detection import StallDetector
 from serving.vocabulary.actions import (
+    Abort,
     Action,
     AllocateGpus,
     Assign,
@@ -38,6 +39,7 @@ from serving.vocabulary.events import Event as Fact
 from serving.vocabulary.recorder import Recorder
 from serving.vocabulary.request import Request
 from serving.vocabulary.step_counts import register
+from simcore.client_timeouts import ARRIVAL_RANK, ClientPlan, ClientTimeouts, TimeoutRecorder
 from simcore.data_plane.data_plane import DataPlane
 from simcore.faults.fault_timers import FaultTimers
 from simcore.faults.losses import Losses
@@ -129,7 +131,6 @@ class Arrivals:
 
 
 OPENING_RANK = 0
-ARRIVAL_RANK = 1
 DATA_RANK = 2
 MONITOR_RANK = 3
 NOBODY_LEFT = "the remaining cluster can serve no request"
@@ -155,6 +156,7 @@ class Simulation:
         groups: Sequence[GroupPlan] = (),
         stages: StagePlan | None = None,
         pipelines: Sequence[PipelinePlan] = (),
+        clients: tuple[ClientPlan, TimeoutRecorder] | None = None,
     ) -> None:
         """``arrivals``: (request, true output tokens) by arrival, or a closed loop; ``rows``: per replica.
 
@@ -162,12 +164,14 @@ class Simulation:
         rounds receives it also without one. ``rows_of``: step times of each model, for replicas placed later.
         ``cpu_ns``: a clock of CPU time to measure decisions (never a part of virtual time). ``faults``: what
         is lost, and when. ``groups``: the groups of data-parallel ranks. ``stages``: the plan of models cut
-        into stages. ``pipelines``: the plans of pipelined replicas.
+        into stages. ``pipelines``: the plans of pipelined replicas. ``clients``: they give up after a time;
+        this recorder, in place of ``recorder``, learns of it. None: they wait for ever.
         """
         self._env, self._decide = Environment(), controller.handle
-        self._recorder, self._journal = recorder, journal
         self._lives: dict[int, Lifetime] = {}
-        self._arrivals = Arrivals(arrivals, self._lives)
+        self.clients = None if clients is None else self._clients(*clients, arrivals)
+        self._recorder, self._journal = recorder if self.clients is None else self.clients, journal
+        self._arrivals = Arrivals(arrivals if self.clients is None else (), self._lives)
         self._next: Arrival | None = None
         self._events, self._looks, self._decisions_ns = 0, 0, array("q")
         self._handled_ns = 0  # time of the last event: later entries of the queue may be of runs cut short
@@ -186,14 +190,7 @@ class Simulation:
             self._add(replica, own)
         self._cold = ColdReplicas(self._machines, self._timers, data_plane)
         self.groups = LockstepGroups(groups, self._machines, self._env, self._handle)
-        self.pipelines = Pipelines(
-            pipelines,
-            machines=self._machines,
-            lives=self._lives,
-            recorder=recorder,
-            env=self._env,
-            tell=self._handle,
-        )
+        self.pipelines = self._pipelines(pipelines)
         hooked = self.groups if groups else self.pipelines if pipelines else self._cold
         self._looked_at, self._held, self._takes, self._interrupts = (self._stages or hooked).hooks()
         self._collecting = False
@@ -210,6 +207,21 @@ class Simulation:
         )
         self._arrival = Timer(self._env, ARRIVAL_RANK, lambda _: None)
         self._arrival.calls(self._arrive)  # one at a time, so nothing is pending
+
+    def _pipelines(self, plans: Sequence[PipelinePlan]) -> Pipelines:
+        return Pipelines(
+            plans,
+            machines=self._machines,
+            lives=self._lives,
+            recorder=self._recorder,
+            env=self._env,
+            tell=self._handle,
+        )
+
+    def _clients(self, plan: ClientPlan, recorder: TimeoutRecorder, requests: Requests) -> ClientTimeouts:
+        return ClientTimeouts(
+            plan, requests, lives=self._lives, recorder=recorder, env=self._env, tell=self._handle
+        )
 
     def _stage_passes(self, plan: StagePlan) -> StagePasses:
         return StagePasses(
@@ -236,6 +248,8 @@ class Simulation:
         if self._data_plane is not None or self._has_rounds:
             Timer(self._env, OPENING_RANK, lambda now_ns: self._handle(now_ns, Opened())).at(0)
         self._await_next_arrival(0)
+        if self.clients is not None:
+            self.clients.look()
         self._fault_timers.arm()
         run_all(self._env)
         while self._lives and self.losses is not None and self.losses.happened:
@@ -279,7 +293,11 @@ class Simulation:
 
     def _goes_on(self) -> bool:
         """Whether the last request has not ended."""
-        return self._next is not None or bool(self._lives)
+        return self._comes() or bool(self._lives)
+
+    def _comes(self) -> bool:
+        """Whether a request may still arrive."""
+        return self._next is not None or (self.clients is not None and self.clients.goes_on)
 
     def _cut_off(self, now_ns: int, replica: int) -> None:
         """Stop a lost replica: end its run and drop the runs that wait on it for parameters."""
@@ -307,11 +325,11 @@ class Simulation:
 
     def _woke(self, now_ns: int) -> None:
         """End a period of the load monitor; after the last request there are no more looks."""
-        if self._next is None and not self._lives:
+        if not self._goes_on():
             return
         idle_links = self._data_plane is None or self._data_plane.next_ns() is None
         awaited = self.losses is not None and self.losses.scheduler_lost
-        ends = self._next is None and idle_links and not awaited
+        ends = not self._comes() and idle_links and not awaited
         alone = ends and self._fault_timers.are_only()
         if ends and self._stall_rule.is_stalled(now_ns, self._useful(), alone):
             if self.losses is None or not self.losses.happened:
@@ -416,6 +434,16 @@ class Simulation:
             for machine in self._machines.values():
                 machine.forget(action.request)
             self._recorder.failed(life.request, now_ns, action.reason)
+        elif type(action) is Abort:
+            self._abort(now_ns, action)
         elif type(action) not in (SwitchRole, Migrate):  # roles concern only the controller
             assert isinstance(action, Reject), f"this simulation cannot carry out {action}"
             self._recorder.refused(self._lives.pop(action.request).request, now_ns, action.reason)
+
+    def _abort(self, now_ns: int, action: Abort) -> None:
+        """Drop a request whose client left: at a boundary, if it decodes."""
+        assert self.clients is not None, f"request {action.request} is aborted, and no client gives up"
+        if action.replica >= 0:
+            self._machines[action.replica].preempt(action.request, 0)
+        del self._lives[action.request]
+        self.clients.aborted(now_ns, action)

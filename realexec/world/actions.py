@@ -14,6 +14,7 @@ from realexec.world.sends import SendBook
 from realexec.world.slots import Slots
 from realexec.world.tracking import Tracker
 from serving.vocabulary.actions import (
+    Abort,
     Action,
     AllocateGpus,
     Assign,
@@ -98,9 +99,9 @@ class Runs:
         return silent
 
 
-# Of `Run`, all but passes without KV and micro-batches. Before a run, servetwin/config/compose refuses models
-# and `model.pp` that would need them, in a sentence.
-CARRIES_OUT: Final[frozenset[type]] = frozenset(get_args(Action))
+# No client of a real run gives up. Of `Run`, all but passes without KV and micro-batches. Before a run,
+# servetwin/config/compose refuses models and `model.pp` that would need them, in a sentence.
+CARRIES_OUT: Final[frozenset[type]] = frozenset(get_args(Action)) - {Abort}
 COMMITTED: Final = "committed"
 ABORTED: Final = "aborted"
 

@@ -4,11 +4,13 @@ from collections.abc import Iterator
 from random import Random
 
 from servetwin.assemble.front_end import FrontDoor
+from servetwin.assemble.shared_prefixes import finds_own_prompts
 from servetwin.assemble.streams import seed_of
 from servetwin.config.config import RunConfig
 from serving.vocabulary.closed_loop import ClosedLoop, Requests
 from serving.vocabulary.request import Request
 from serving.vocabulary.units import NS_PER_S
+from simcore.client_timeouts import ClientPlan
 
 
 def requests_of(
@@ -24,6 +26,21 @@ def requests_of(
         return arrivals if door is None else door.in_order(arrivals)
     think_ns = round(trace.client_think_s * NS_PER_S)
     return ClosedLoop(arrivals, client_starts_ns(config), think_ns, door, trace.warmup_requests)
+
+
+def client_plan(config: RunConfig, requests: int, door: FrontDoor | None) -> ClientPlan | None:
+    """Return when clients of so many requests give up and send again; None: they wait for ever."""
+    trace = config.trace
+    if trace.client_timeout_s is None:
+        return None
+    return ClientPlan(
+        timeout_ns=max(1, round(trace.client_timeout_s * NS_PER_S)),
+        retries=trace.retries,
+        wait_ns=round(trace.retry_wait_s * NS_PER_S),
+        requests=requests,
+        door=door,
+        finds_prompts=finds_own_prompts(config),
+    )
 
 
 def client_starts_ns(config: RunConfig) -> list[int]:

@@ -14,6 +14,7 @@ from servetwin.compare.divergence import journal_lines, parsing
 from servetwin.results.journal_file import NAME
 from serving.record.journal import parse_action
 from serving.vocabulary.actions import (
+    Abort,
     Action,
     AllocateGpus,
     Assign,
@@ -113,7 +114,7 @@ def decided_in(action: Action) -> tuple[str, Key] | None:
     match action:
         case Assign(request, replica):
             return PLACED, ("assign", request, replica)
-        case Reject(request) | Fail(request):
+        case Reject(request) | Fail(request) | Abort(request):
             return PLACED, (type(action).__name__, request)
         case AllocateGpus():
             return SCALED, ("allocate", action.replica, action.gpus, action.role, action.warm, action.layers)

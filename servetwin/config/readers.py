@@ -139,6 +139,11 @@ REPEATED_PREFIXES: Final = Reader(
 RESAMPLING: Final = Reader(
     lambda config: config.trace.resample is not None, "trace.resample", "write trace.resample=block too"
 )
+GIVING_UP: Final = Reader(
+    lambda config: config.trace.client_timeout_s is not None,
+    "clients that give up",
+    "write trace.client_timeout_s=SECONDS too",
+)
 CLOSED_LOOP: Final = Reader(
     lambda config: config.trace.clients is not None,
     "clients in a closed loop",

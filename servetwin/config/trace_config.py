@@ -7,6 +7,7 @@ from typing import Any, Final
 from servetwin.config.key import COUNT, NOT_NEGATIVE, POSITIVE, Range, key
 from servetwin.config.readers import (
     CLOSED_LOOP,
+    GIVING_UP,
     MODELS_THAT_DECODE,
     PREFIX_CACHING,
     REPEATED_PREFIXES,
@@ -22,6 +23,8 @@ UTILIZATION: Final = Range(low=0, high=MAX_UTILIZATION, open_low=True)
 MAX_CLIENT_START_S: Final = 3600.0
 # Each client is held in memory and sends at the start; more than the requests of a day are a typing error.
 MAX_CLIENTS: Final = 1_000_000
+# Clients that send a request more often than this are an attack; a larger number is a typing error.
+MAX_RETRIES: Final = 100
 RATIO: Final = Range(low=0, high=1, open_low=True)
 WINDOW_RULES: Final = ("busiest", "onset")
 RESAMPLES: Final = ("block",)
@@ -176,6 +179,27 @@ class TraceConfig:
         read_by=(CLOSED_LOOP,),
         omit=0,
     )
+    client_timeout_s: float | None = key(
+        "seconds after which a client that has not got its last token closes its connection; null: clients "
+        "wait for ever ([METRICS](METRICS.md#clients-that-give-up))",
+        default=None,
+        within=POSITIVE,
+        omit=None,
+    )
+    retries: int = key(
+        "how often a client that gave up sends its request again",
+        default=0,
+        within=Range(low=0, high=MAX_RETRIES),
+        read_by=(GIVING_UP,),
+        omit_with="client_timeout_s",
+    )
+    retry_wait_s: float = key(
+        "seconds from giving up to sending again",
+        default=0.0,
+        within=NOT_NEGATIVE,
+        read_by=(GIVING_UP,),
+        omit_with="client_timeout_s",
+    )
     high_priority_share: float | None = key(
         "share of the requests, drawn by the seed, with priority 1; not for a trace that has priorities",
         default=None,
@@ -245,6 +269,30 @@ def _check_clients(trace: TraceConfig) -> None:
             f"{times[0]} changes arrival times, and with trace.clients requests come as others end: leave "
             "out one of them"
         )
+
+
+def check_clients_give_up(config: Any) -> None:
+    """Refuse clients that give up where nothing can be aborted, with a UserError."""
+    trace = config.trace
+    if trace.client_timeout_s is None:
+        return
+    system, leave = config.system.name, "leave trace.client_timeout_s out"
+    for holds, what, instead in (
+        (config.kind == "realexec", "real runs, which abort no request of a client that gave up", ""),
+        (
+            config.system.in_stages,
+            f"system={system}, whose batches pass stages as a whole",
+            " or system=vllm",
+        ),
+        (
+            config.model.pp > 1,
+            f"model.pp={config.model.pp}, whose micro-batches are in flight",
+            " or model.pp=1",
+        ),
+        (trace.warmup_requests > 0, "trace.warmup_requests, all of which must be answered", " or them"),
+    ):
+        if holds:
+            raise UserError(f"trace.client_timeout_s does not fit {what}: {leave}{instead}")
 
 
 def _check_window(trace: TraceConfig) -> None:

@@ -30,6 +30,7 @@ _WHO: Final = {
     "Detach": "migration",
     "Migrate": "migration",
     "Fail": "controller",
+    "Abort": "controller",
     "AllocateGpus": "scaling",
     "SwitchRole": "scaling",
     "ReleaseGpus": "scaling",

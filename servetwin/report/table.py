@@ -44,7 +44,14 @@ def lost(summary: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     rejected = section(summary, "rejected_reasons")
     dropped = section(section(summary, "trace"), "dropped")
     failed = section(summary, "failed_reasons")
-    for outcome, reasons in (("rejected", rejected), ("failed", failed), ("dropped from the trace", dropped)):
+    timeouts = section(summary, "client_timeouts")
+    given_up = {f"no last token within {number(timeouts.get('timeout_s'))} s": timeouts.get("given_up", 0)}
+    for outcome, reasons in (
+        ("rejected", rejected),
+        ("failed", failed),
+        ("given up by its client", given_up),
+        ("dropped from the trace", dropped),
+    ):
         ordered = sorted(reasons.items(), key=lambda item: (-item[1], str(item[0])))
         rows += [(outcome, str(reason), count(times)) for reason, times in ordered if times]
     return rows
@@ -103,6 +110,7 @@ def facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [
         ("finished", f"{count(requests.get('finished'))} of {count(requests.get('arrived'))}"),
         *_sent(section(summary, "clients")),
+        *_given_up(section(summary, "client_timeouts")),
         *_warmup(section(summary, "warmup")),
         ("throughput", f"{number(throughput.get('req_per_s'))} req/s"),
         ("output tokens", f"{number(throughput.get('output_tokens_per_s'))} tokens/s"),
@@ -122,6 +130,19 @@ def facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
         *live_facts(section(summary, "live")),
         *_migrations(section(summary, "migrations")),
         *(_cost_of_workers(real) if real else _cost_of_simulation(sim)),
+    ]
+
+
+def _given_up(timeouts: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return what became of clients that wait only so long; empty if they wait for ever."""
+    if not timeouts:
+        return []
+    times, at_last = count(timeouts.get("time_outs")), count(timeouts.get("given_up"))
+    again, served = count(timeouts.get("retries")), count(timeouts.get("served_after_retries"))
+    return [
+        ("clients gave up", f"{times} times, {at_last} at last"),
+        ("sent again", f"{again}, {served} served"),
+        ("tokens computed in vain", count(timeouts.get("wasted_tokens"))),
     ]
 
 

@@ -51,6 +51,9 @@ class RunMetrics:
         self.failed_reasons: Counter[str] = Counter()
         self.busy_ns: dict[int, int] = {}
         self.last_failure_ns = 0
+        # Requests whose clients gave up; None: clients wait for ever. ``cut_short``: answers were aborted.
+        self.given_up: int | None = None
+        self.cut_short = False
         self.unserved = Unserved(sent_ns)
 
     # Positional: called for every request, and keywords cost 90 ns more (timeit).
@@ -88,6 +91,16 @@ class RunMetrics:
         """Record a lost request."""
         self.failed_reasons[reason] += 1
         self.unserved.add(request, now_ns, "failed", reason)
+        self.last_failure_ns = max(self.last_failure_ns, now_ns)
+
+    def timed_out(self, request: Request, now_ns: int, reason: str) -> None:
+        """Record a request whose client has given up and does not send it again."""
+        self.given_up = (self.given_up or 0) + 1
+        self.unserved.add(request, now_ns, "timed_out", reason)
+        self.ended_in_vain(now_ns)
+
+    def ended_in_vain(self, now_ns: int) -> None:
+        """Record the end of work for a client that has gone away."""
         self.last_failure_ns = max(self.last_failure_ns, now_ns)
 
     def busy(self, replica: int, busy_ns: int) -> None:
@@ -128,16 +141,17 @@ def summarize(
     """
     finished = len(columns["request"])
     rejected, failed = metrics.rejected_reasons.total(), metrics.failed_reasons.total()
-    lost = sum(dropped.values())
+    lost, timed_out = sum(dropped.values()), metrics.given_up or 0
     span_s = max(_span_s(columns, metrics.last_failure_ns), counted_from_s)
     counted_s = span_s - counted_from_s
     return {
         "requests": {
-            "arrived": finished + rejected + failed + lost,
+            "arrived": finished + rejected + failed + timed_out + lost,
             "finished": finished,
             "rejected": rejected,
             "failed": failed,
             "dropped": lost,
+            **({} if metrics.given_up is None else {"timed_out": timed_out}),
         },
         "rejected_reasons": dict(sorted(metrics.rejected_reasons.items())),
         "failed_reasons": dict(sorted(metrics.failed_reasons.items())),
@@ -146,7 +160,7 @@ def summarize(
         "tpot_ms": spread(columns["tpot_ms"]),
         "itl_ms": _gaps(metrics, columns),
         "e2e_ms": spread(columns["e2e_ms"]),
-        "slo": _slo(columns, finished + rejected + failed, slo, counted_s),
+        "slo": _slo(columns, finished + rejected + failed + timed_out, slo, counted_s),
         "throughput": {
             "req_per_s": per_s(finished, counted_s),
             "output_tokens_per_s": per_s(int(columns["output_tokens"].sum()), counted_s),
@@ -199,13 +213,13 @@ def _at_the_engine(columns: dict[str, np.ndarray]) -> dict[str, Any]:
 def _gaps(metrics: RunMetrics, columns: dict[str, np.ndarray]) -> dict[str, float | None]:
     """Return inter-token latency. A request's gaps add up to its decode time, which makes the mean exact.
 
-    Gaps of failed requests are only in the histogram; with failures the mean is the histogram's, too.
+    Gaps of failed and aborted requests are only in the histogram; with such the mean is the histogram's, too.
     """
     sketch = metrics.gap_sketch.summary_ms(QUANTILES)
     gaps = int((columns["output_tokens"] - 1).sum())
     decode_ns = int((columns["finish_ns"] - columns["first_token_ns"]).sum())
     mean = decode_ns / gaps / NS_PER_MS if gaps else None
-    if metrics.failed_reasons:
+    if metrics.failed_reasons or metrics.cut_short:
         mean = metrics.gap_sketch.mean_ms()
     return {"mean": mean, **sketch}
 
@@ -213,7 +227,7 @@ def _gaps(metrics: RunMetrics, columns: dict[str, np.ndarray]) -> dict[str, floa
 def _slo(
     columns: dict[str, np.ndarray], handed_over: int, slo: SloConfig, span_s: float
 ) -> dict[str, float | None]:
-    """Return shares of the requests sent to the controller; rejected and failed ones meet no objective."""
+    """Return shares of the requests that clients sent; those without an answer meet no objective."""
     import numpy as np
 
     first = columns["ttft_ms"] <= slo.ttft_ms

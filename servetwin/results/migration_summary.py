@@ -12,7 +12,7 @@ from servetwin.results.elastic_summary import NS_PER_MS
 from serving.controller import Controller
 from serving.elastic.elastic import Elastic
 from serving.kv.migration_log import COMMITTED, MigrationRecord
-from serving.kv.migration_rules import CAUSES, SUPERSEDED
+from serving.kv.migration_rules import CAUSES, CLIENT_LEFT, SUPERSEDED
 from serving.protocols.scaling import ScaleEvent
 from serving.services.colocated.migrating import Migrating
 from serving.services.disaggregated.decode_migrating import DecodeMigrating
@@ -70,7 +70,7 @@ def migration_summary(controller: Controller) -> dict[str, Any]:
         "migrations": {
             "started": len(records),
             "committed": len(committed),
-            "aborted": {cause: outcomes[cause] for cause in (*CAUSES, *_superseded_outcome(outcomes))},
+            "aborted": {cause: outcomes[cause] for cause in (*CAUSES, *_rare_outcomes(outcomes))},
             "paired_in_vain": sum(log.declined for log in logs),
             "requests": len({record.request for record in committed}),
             "down_ms": _spread([record.down_ns / NS_PER_MS for record in committed]),
@@ -93,9 +93,9 @@ def _new_instances(controller: Controller, records: Sequence[MigrationRecord]) -
     return {"new_instances": {"count": len(decision_s), **means}}
 
 
-def _superseded_outcome(outcomes: Mapping[str, int]) -> tuple[str, ...]:
-    """Return the extra outcome of migrations to instances that are still loading, if it occurred."""
-    return (SUPERSEDED,) if outcomes[SUPERSEDED] else ()
+def _rare_outcomes(outcomes: Mapping[str, int]) -> tuple[str, ...]:
+    """Return outcomes that need loading instances, or clients that give up, if they occurred."""
+    return tuple(cause for cause in (SUPERSEDED, CLIENT_LEFT) if outcomes[cause])
 
 
 def _spread(values: Sequence[float]) -> dict[str, float | None]:

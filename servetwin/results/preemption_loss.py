@@ -11,14 +11,19 @@ NS_PER_MS = 1e6
 
 
 def add_preemption_loss(
-    summary: dict[str, Any], columns: dict[str, np.ndarray], losses_ns: Mapping[int, int]
+    summary: dict[str, Any],
+    columns: dict[str, np.ndarray],
+    losses_ns: Mapping[int, int],
+    requests: np.ndarray | None = None,
 ) -> None:
     """Add ``preemption_loss_ms`` to summary.json, over all finished requests, and to each, as a column.
 
-    Adds nothing to a run without preemptions.
+    Adds nothing to a run without preemptions. ``requests``: the number of each in ``losses_ns``; None: as in
+    ``columns``.
     """
     if losses_ns and len(columns["request"]):
-        losses = [losses_ns.get(request, 0) for request in columns["request"].tolist()]
+        numbers = columns["request"] if requests is None else requests
+        losses = [losses_ns.get(request, 0) for request in numbers.tolist()]
         columns["preemption_loss_ms"] = loss_ms = np.array(losses, dtype=float) / NS_PER_MS
         p99 = float(np.quantile(loss_ms, 0.99))
         summary["preemption_loss_ms"] = {

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from servetwin.results.migrated_blocks import MigratedBlocks
 from serving.vocabulary.actions import (
+    Abort,
     Action,
     Assign,
     Detach,
@@ -160,6 +161,8 @@ class SeriesSink:
             self.moves.extend((now_ns, action.request, action.replica, WAITING, 0))
         elif type(action) is Reject or type(action) is Fail:
             self.moves.extend((now_ns, action.request, NO_ENGINE, GONE, 0))
+        elif type(action) is Abort:
+            self._aborts(now_ns, action)
         elif type(action) is Send and action.what == _KV:
             if self._migrated.is_stage(action):
                 self._migrated.stage(action)
@@ -173,6 +176,14 @@ class SeriesSink:
             self._read_now(now_ns, action.replica)
         elif type(action) is Migrate:
             self._migrates(now_ns, action, before)
+
+    def _aborts(self, now_ns: int, action: Abort) -> None:
+        """Record that a request whose client went away has left a queue or a batch."""
+        self._queued_at.pop(action.request, None)
+        self.moves.extend((now_ns, action.request, NO_ENGINE, GONE, 0))
+        if action.replica >= 0:
+            self._queues.add(action.replica)
+            self._read_now(now_ns, action.replica)
 
     def _migrates(self, now_ns: int, action: Migrate, before: int) -> None:
         """Record a migration. The request decodes at its destination once the migration is committed."""

@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
     from traces.columns import Names
 
-Outcome = Literal["rejected", "failed"]
-OUTCOMES: Final = ("rejected", "failed")
+Outcome = Literal["rejected", "failed", "timed_out"]
+OUTCOMES: Final = ("rejected", "failed", "timed_out")
 _NUMBERS: Final = ("request", "arrival_ns", "prompt_tokens", "max_new_tokens", "end_ns")
 
 
 class Unserved:
-    """Rejected and failed requests, in the order of their ends."""
+    """Requests that were rejected, failed or given up, in the order of their ends."""
 
     def __init__(self, sent_ns: Callable[[Request], int] | None = None) -> None:
         """``sent_ns``: when clients sent requests, if they arrived later; None: they arrived at once."""
@@ -49,4 +49,5 @@ class Unserved:
             name: np.ascontiguousarray(rows[:, at]) for at, name in enumerate(_NUMBERS)
         }
         outcome, reason = rows[:, -2].astype(np.int32), rows[:, -1].astype(np.int32)
-        return columns | {"outcome": Names(outcome, OUTCOMES), "reason": Names(reason, tuple(self._reasons))}
+        words = OUTCOMES if OUTCOMES.index("timed_out") in outcome else OUTCOMES[:2]
+        return columns | {"outcome": Names(outcome, words), "reason": Names(reason, tuple(self._reasons))}

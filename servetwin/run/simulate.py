@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 import nativecore
 from servetwin.assemble import build
 from servetwin.assemble.capabilities import check_capabilities, driver_actions, is_masked, masked_words
-from servetwin.assemble.clients import requests_of
+from servetwin.assemble.clients import client_plan, requests_of
 from servetwin.assemble.data_plane import data_plane_of
 from servetwin.assemble.energy import use_of_gpus
 from servetwin.assemble.faults import fault_plan_of
 from servetwin.assemble.front_end import FrontDoor, front_end_of
-from servetwin.assemble.gpu_load import CACHED_TOKENS, work_gpu_s
+from servetwin.assemble.gpu_load import CACHED_TOKENS
 from servetwin.assemble.groups import group_plans
 from servetwin.assemble.hardware import hardware_of
 from servetwin.assemble.hosted import hosted_models
@@ -35,12 +35,17 @@ from servetwin.config.compose.resolved import resolved_yaml
 from servetwin.config.config import ON, RunConfig
 from servetwin.config.policy.watch import PolicyWatch
 from servetwin.config.version import code_version
+from servetwin.results.client_timeouts import (
+    add_attempts,
+    attempts_of,
+    client_timeouts_section,
+    repeated,
+)
 from servetwin.results.data_plane_summary import data_plane_summary
 from servetwin.results.elastic_summary import elastic_summary
 from servetwin.results.faults_summary import RecoveryWatch, faults_section
 from servetwin.results.groups_summary import groups_section
 from servetwin.results.hosted_summary import add_models, shown_estimates, shown_model, shown_precision
-from servetwin.results.instance_use import instance_use
 from servetwin.results.journal_file import NAME as JOURNAL_NAME
 from servetwin.results.journal_file import JournalFile, header_fields
 from servetwin.results.language_summary import language_section
@@ -57,19 +62,19 @@ from servetwin.results.stages_summary import stage_rows, stages_section
 from servetwin.results.start_summary import start_summary
 from servetwin.results.step_times import step_time_section
 from servetwin.results.trace_section import clients_section, trace_section
-from servetwin.results.use_over_time import Steps, link_shares, steps_of, use_over_time, work_of
 from servetwin.results.warmup import counted_from_s, recorder_of, scheduled_of, warmup_section, with_warmup
 from servetwin.run.ends import RUNS, range_section
 from servetwin.run.prepared import Parts, Prepared, Progress, Simulated
+from servetwin.run.use_series import use_series, watched
 from servetwin.run.write_results import SERIES_NAME, STAGES_NAME, write_parquet, write_results
 from serving.controller import Controller
-from serving.elastic.elastic import Elastic
 from serving.vocabulary.action_mask import Masked
 from serving.vocabulary.closed_loop import Requests
 from serving.vocabulary.driver import Control, JournalSink
 from serving.vocabulary.recorder import Recorder
 from serving.vocabulary.request import Request
 from simcore.chunk_starts import ChunkStarts
+from simcore.client_timeouts import ClientTimeouts
 from simcore.simulation import Simulation
 from traces.workload import Workload
 
@@ -79,65 +84,6 @@ if TYPE_CHECKING:
     from simcore.data_plane.data_plane import DataPlane
     from simcore.sim_report import SimReport
     from traces.columns import Names
-
-
-# The use of GPUs, links and host memory over time, for a run with series.
-
-
-def watched(
-    sink: SeriesSink | None, controller: Controller, data_plane: DataPlane | None
-) -> SeriesSink | None:
-    """Return the sink. If there is one, also make links and host memory record their changes."""
-    if sink is None:
-        return None
-    if isinstance(controller.elastic, Elastic):
-        controller.elastic.deployment.checked_copies.usage.watch()
-    if data_plane is not None:
-        for link in range(len(data_plane.topology.links)):
-            data_plane.fabric.watch(link)
-    return sink
-
-
-def use_series(
-    prepared: Prepared,
-    *,
-    controller: Controller,
-    data_plane: DataPlane | None,
-    sink: SeriesSink | None,
-    columns: Mapping[str, np.ndarray],
-    summary: Mapping[str, Any],
-) -> dict[str, Any] | None:
-    """Return the columns of use_series.parquet; None without series, and for models in stages."""
-    config, span_s = prepared.config, float(summary["duration_s"])
-    if sink is None or config.system.in_stages:
-        return None
-    gpus, instances, host = _held_over_time(prepared, controller, summary)
-    prompts, outputs = work_gpu_s(hosted_models(config), prepared.estimates, prepared.workload, columns)
-    work = work_of(columns, prompts, outputs)
-    links = None
-    if data_plane is not None:
-        links = link_shares(data_plane.fabric, data_plane.topology.links, sink.period_s, span_s)
-    return use_over_time(
-        sink, span_s=span_s, gpus=gpus, instances=instances, work=work, host_bytes=host, links=links
-    )
-
-
-def _held_over_time(
-    prepared: Prepared, controller: Controller, summary: Mapping[str, Any]
-) -> tuple[Steps, Steps, Steps]:
-    """Return GPUs, instances, and bytes of copies in host memory, over time."""
-    elastic, span_s = controller.elastic, float(summary["duration_s"])
-    if not isinstance(elastic, Elastic):
-        gpus = summary["gpu_seconds"] / span_s if span_s else 0.0
-        return [(0.0, gpus)], [(0.0, float(summary["instances"]["max"]))], []
-    gpus_of = {model: len(prototype.gpus) for model, prototype in elastic.prototypes.items()}
-    steps = instance_use(prepared.replicas, gpus_of, elastic.deployment.log.events, span_s).steps
-    changes = elastic.deployment.checked_copies.usage.changes or []
-    return (
-        [(at_s, float(gpus)) for at_s, gpus, _ in steps],
-        [(at_s, float(sum(roles.values()))) for at_s, _, roles in steps],
-        steps_of(changes),
-    )
 
 
 @contextmanager
@@ -257,14 +203,13 @@ def execute(
     """Run the event loop and compute the metrics, timed from the first event to the last metric."""
     config, workload, door = prepared.config, prepared.workload, _door_of(prepared)
     metrics, recorder, warmup = _recorders(config, door)
-    shared, named = shares_prefixes(config, workload), named_requests(config, workload)
-    controller = _controller_of(prepared, named)
+    controller = _controller_of(prepared, named_requests(config, workload))
     data_plane = data_plane_of(config, prepared.replicas)
     stages = stage_plan(config, workload, prepared.hardware_of_model)
     rows = stages.times if stages is not None and stages.times else world_rows(prepared.hardware_of_model)
-    hits = ChunkStarts(journal) if shared else None
+    hits = ChunkStarts(journal) if shares_prefixes(config, workload) else None
     sink = series_sink(config.series.period_s, controller.engines, hits or journal)
-    faults = fault_plan_of(config, prepared.replicas)
+    faults, plan = fault_plan_of(config, prepared.replicas), client_plan(config, len(workload), door)
     recovery = None if faults is None else RecoveryWatch(controller)
     simulation = Simulation(
         controller=_mask_actions(config, recovery or controller),
@@ -279,23 +224,23 @@ def execute(
         groups=group_plans(config, prepared.replicas, prepared.hardware_of_model),
         stages=stages,
         pipelines=pipeline_plans(config, prepared.replicas, prepared.hardware_of_model),
+        clients=None if plan is None else (plan, metrics),
     )
     with undisturbed():
         wall_s, cpu_s = perf_counter(), process_time()
         with PolicyWatch(simulation.now_ns) as watch:
             report = simulation.run()
-        columns = _columns_of(metrics, door)
+        columns = _columns_of(metrics, door, clients := simulation.clients)
         summary = _summary_of(prepared, metrics, columns, warmup)
         every = with_warmup(columns, warmup)
         series = _series_of(sink, every, summary)
         cpu_s, wall_s = process_time() - cpu_s, perf_counter() - wall_s
-    _check_conserved(summary, controller.arrived, len(workload))
+    _check_conserved(summary, controller.arrived - repeated(clients), len(workload))
     names = add_models(summary, columns, config, prepared.hardware_of_model, workload)
-    if hits is not None:
-        columns |= {CACHED_TOKENS: (cached := cached_tokens(hits, len(workload)))[columns["request"]]}
-        summary |= prefix_section(config, workload, cached, controller.engines.values())
-    add_preemption_loss(summary, columns, simulation.preemption_losses_ns())
+    summary |= _cached(prepared, columns, hits, attempts := attempts_of(columns, len(workload)), controller)
+    add_preemption_loss(summary, columns, simulation.preemption_losses_ns(), attempts)
     summary |= swaps_section(controller.engines.values()) | clients_section(config.trace, metrics, columns)
+    summary |= client_timeouts_section(config.trace, clients, columns)
     add_priorities(summary, columns, workload, config.trace.warmup_requests)
     if data_plane is not None:
         summary |= _moved(prepared, controller, data_plane, summary, report)
@@ -323,6 +268,22 @@ def execute(
     )
 
 
+def _cached(
+    prepared: Prepared,
+    columns: dict[str, np.ndarray],
+    hits: ChunkStarts | None,
+    attempts: np.ndarray,
+    controller: Controller,
+) -> dict[str, Any]:
+    """Add to each request the tokens that its answered attempt found in a cache; summarize first attempts."""
+    if hits is None:
+        return {}
+    config, workload = prepared.config, prepared.workload
+    cached = cached_tokens(hits, len(workload) * (1 + config.trace.retries))
+    columns |= {CACHED_TOKENS: cached[attempts]}
+    return prefix_section(config, workload, cached[: len(workload)], controller.engines.values())
+
+
 def _check_conserved(summary: Mapping[str, Any], arrived: int, requests: int) -> None:
     """Check that the requests of the summary and its warm-up requests are those of the run."""
     counted = summary["requests"]["arrived"] - summary["requests"]["dropped"]
@@ -341,16 +302,23 @@ def _door_of(prepared: Prepared) -> FrontDoor | None:
     return FrontDoor(front_end, len(prepared.replicas)) if front_end.exists else None
 
 
-def _columns_of(metrics: RunMetrics, door: FrontDoor | None) -> dict[str, np.ndarray]:
+def _columns_of(
+    metrics: RunMetrics, door: FrontDoor | None, clients: ClientTimeouts | None
+) -> dict[str, np.ndarray]:
     columns = metrics.columns()
     if door is not None:
         door.add_client_times(columns)
+    if clients is not None:
+        add_attempts(clients, columns)
+        metrics.cut_short = clients.counts.time_outs > 0
     return columns
 
 
 def _arrivals(prepared: Prepared, on_progress: Progress | None, door: FrontDoor | None) -> Requests:
     config, workload = prepared.config, prepared.workload
     entered_ns = None
+    if config.trace.client_timeout_s is not None:
+        door = None  # requests go through it one by one, for there may be more than the trace has
     if door is not None and config.trace.clients is None:
         entered_ns = door.entered_ns(workload.arrival_ns, workload.prompt_tokens)
     arrivals = build.arrivals_of(config, workload, prepared.limits, entered_ns)
@@ -360,6 +328,7 @@ def _arrivals(prepared: Prepared, on_progress: Progress | None, door: FrontDoor 
 def _recorders(config: RunConfig, door: FrontDoor | None) -> tuple[RunMetrics, Recorder, RunMetrics | None]:
     """Return the metrics of counted requests, the driver's recorder, and the metrics of warm-up requests."""
     metrics = RunMetrics(None if door is None else door.sent_of)
+    metrics.given_up = None if config.trace.client_timeout_s is None else 0
     return metrics, *recorder_of(metrics, config.trace.warmup_requests)
 
 

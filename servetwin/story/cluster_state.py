@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from serving.vocabulary.actions import (
+    Abort,
     Action,
     AllocateGpus,
     Assign,
@@ -33,6 +34,7 @@ from serving.vocabulary.actions import (
 from serving.vocabulary.events import (
     Arrived,
     Closing,
+    Disconnected,
     Dropped,
     Event,
     Loaded,
@@ -314,7 +316,7 @@ def _join_batch(state: ClusterState, now_ns: int, action: JoinBatch) -> None:
             state.requests[request].replica, state.requests[request].stage = action.replica, "joining"
 
 
-def _reject_or_fail(state: ClusterState, now_ns: int, action: Reject | Fail) -> None:
+def _ends_without_answer(state: ClusterState, now_ns: int, action: Reject | Fail | Abort) -> None:
     _end_request(state, action.request)
 
 
@@ -340,6 +342,7 @@ EVENTS: Final[Mapping[type, Entry]] = {
     SchedulerLost: _ignore,
     SchedulerBack: _ignore,
     LostLink: _ignore,
+    Disconnected: _ignore,
     Closing: _ignore,
     Opened: _ignore,
     Loaded: _ignore,
@@ -354,8 +357,9 @@ ACTIONS: Final[Mapping[type, Entry]] = {
     Detach: _detach,
     Migrate: _ignore,
     JoinBatch: _join_batch,
-    Reject: _reject_or_fail,
-    Fail: _reject_or_fail,
+    Reject: _ends_without_answer,
+    Fail: _ends_without_answer,
+    Abort: _ends_without_answer,
     AllocateGpus: _allocate_gpus,
     Interrupt: _ignore,
     SwitchRole: _ignore,

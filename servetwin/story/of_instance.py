@@ -20,6 +20,7 @@ from servetwin.story.line import (
 from servetwin.story.moments import Moment
 from servetwin.story.of_stock import OF_INSTANCE
 from serving.vocabulary.actions import (
+    Abort,
     Action,
     AllocateGpus,
     Assign,
@@ -42,6 +43,7 @@ from serving.vocabulary.actions import (
 from serving.vocabulary.events import (
     Arrived,
     Closing,
+    Disconnected,
     Event,
     Loaded,
     LoadStopped,
@@ -304,7 +306,7 @@ EVENTS: Final[Mapping[type, Teller]] = {
     LoadStopped: _load_stopped,
     Sent: _sent,
     **dict.fromkeys((LostHost, LostSsd, LostLink, SchedulerLost, SchedulerBack, Closing), _ignore),
-    **dict.fromkeys((Arrived, Opened, Woke), _ignore),
+    **dict.fromkeys((Arrived, Disconnected, Opened, Woke), _ignore),
     **OF_INSTANCE,
 }
 ACTIONS: Final[Mapping[type, Teller]] = {
@@ -320,5 +322,6 @@ ACTIONS: Final[Mapping[type, Teller]] = {
     Interrupt: _counter_of("interrupt"),
     JoinBatch: _join_batch,
     Migrate: _migrate,
+    Abort: _counter_of("abort"),
     **dict.fromkeys((Detach, Run, Reject, Fail, Wake), _ignore),
 }

@@ -17,6 +17,7 @@ from servetwin.story.request_record import (
     unfinished,
 )
 from serving.vocabulary.actions import (
+    Abort,
     AllocateGpus,
     Assign,
     Detach,
@@ -38,6 +39,7 @@ from serving.vocabulary.actions import (
 from serving.vocabulary.events import (
     Arrived,
     Closing,
+    Disconnected,
     Loaded,
     LoadStopped,
     LossNotice,
@@ -227,6 +229,19 @@ def _fail(record: RequestRecord, state: ClusterState, now_ns: int, action: Fail)
         yield from stages(record, now_ns)
 
 
+def _disconnected(record: RequestRecord, state: ClusterState, now_ns: int, event: Disconnected) -> Lines:
+    if event.request == record.id and record.mine is not None and not record.over:
+        yield StoryLine(now_ns, "its client gives up and closes the connection")
+
+
+def _abort(record: RequestRecord, state: ClusterState, now_ns: int, action: Abort) -> Lines:
+    if action.request == record.id and record.mine is not None:
+        yield from decoded(record, state, now_ns)
+        record.over = True
+        yield StoryLine(now_ns, f"is aborted with {count(record.mine.made, 'token')}", action.reason)
+        yield from stages(record, now_ns)
+
+
 def _run(record: RequestRecord, state: ClusterState, now_ns: int, action: Run) -> Lines:
     """Report the first step of the prompt, which ends a wait; later steps are reported when computed."""
     chunk = next((chunk for chunk in action.chunks if chunk[0] == record.id), None)
@@ -330,6 +345,7 @@ EVENTS: Final[Mapping[type, Teller]] = {
     Arrived: _arrived,
     Ran: _ran,
     Lost: _lost,
+    Disconnected: _disconnected,
     Closing: _closing,
     Sent: _sent,
     **dict.fromkeys((LossNotice, LostHost, LostSsd, LostLink, SchedulerLost, SchedulerBack), _ignore),
@@ -340,6 +356,7 @@ ACTIONS: Final[Mapping[type, Teller]] = {
     Assign: _assign,
     Reject: _reject,
     Fail: _fail,
+    Abort: _abort,
     Run: _run,
     Interrupt: _interrupt,
     Preempt: _preempt,

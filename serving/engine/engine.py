@@ -29,10 +29,11 @@ from serving.engine.host_memory import HostMemory
 from serving.engine.kv_ledger import ledger_of
 from serving.engine.layer_pass import LayerPass
 from serving.engine.preemption import take_kv
-from serving.engine.progress import EngineState, Order, Progress
+from serving.engine.progress import EngineState, Leaver, Order, Progress
 from serving.engine.waiting import queue_first, queue_up, would_head
 from serving.protocols.batch import Batch, Batcher, ReplicaView, chosen
-from serving.vocabulary.actions import Action, Chunk, Fail, Interrupt, JoinBatch, Preempt, Run
+from serving.vocabulary.abort import CLIENT_LEFT
+from serving.vocabulary.actions import Abort, Action, Chunk, Fail, Interrupt, JoinBatch, Preempt, Run
 from serving.vocabulary.events import Ran
 from serving.vocabulary.replica import Replica
 from serving.vocabulary.request import Request
@@ -48,7 +49,7 @@ class Engine:
     __slots__ = (
         "_admitted", "_arrival_queue", "_chunks", "_decode_first", "_interruptible", "_steps_left", "_stop",
         "asynchronous", "attached", "batcher", "checks", "coalesce", "ended", "epoch", "halts",
-        "handing_over", "hands_over", "host", "id", "joining", "layer_pass", "ledger", "lockstep",
+        "handing_over", "hands_over", "host", "id", "joining", "layer_pass", "leaving", "ledger", "lockstep",
         "max_num_seqs", "order", "outgoing", "preemptions", "prefilling", "prompts_alone", "replica",
         "running", "state", "unseen_arrivals", "view", "waiting",
     )  # fmt: skip
@@ -94,6 +95,7 @@ class Engine:
         self.outgoing: deque[Progress] = deque()  # their prompts are computed, their KV waits here
         self.attached: list[Progress] = []  # their KV is here, they decode from the next pass on
         self.joining: list[Sequence[Progress]] = []  # of these, the ones that join the run in progress
+        self.leaving: dict[int, Leaver] = {}  # see ``serving.engine.leaving``
         self.checks, self.lockstep = checks, lockstep
         self.max_num_seqs = 1 << 30  # requests that may decode here; batchers limit admission themselves
         self.layer_pass: LayerPass | None = None
@@ -310,6 +312,7 @@ class Engine:
         self.epoch += 1
         self._chunks, self.layer_pass = (), None
         self.joining.clear()
+        self.leaving.clear()
         self._interruptible = False
         self._release_ended()
         failed = self._remove_all_requests()
@@ -388,6 +391,8 @@ class Engine:
     def _start_pass(self, actions: list[Action]) -> None:
         """Ask the batcher and apply its answer."""
         self._interruptible = False
+        if self.leaving:
+            self._let_go(actions)
         if self.attached:
             self._start_attached(actions)
         if self.layer_pass is not None:
@@ -434,6 +439,31 @@ class Engine:
         until_finish = not interruptible
         self.handing_over = hands_over = self.hands_over
         actions.append(Run(self.id, self.epoch, chunks, decode, max_steps, until_finish, reason, hands_over))
+
+    def _let_go(self, actions: list[Action]) -> None:
+        """Between two passes: remove the requests whose clients went away, with their KV."""
+        leaving, ledger = tuple(self.leaving.items()), self.ledger
+        self.leaving.clear()
+        self._chunks = ()  # a pass that was cut before its first step is chosen anew
+        for request, leaver in leaving:
+            if request in self.ended:
+                continue  # it has finished meanwhile
+            progress = self.running.pop(request, None)
+            if progress is None:
+                # Just computed for a hand-over that has not begun; else it has finished.
+                progress = next((one for one in self.outgoing if one.id == request), None)
+                if progress is None:
+                    continue
+                self.outgoing.remove(progress)
+                tokens = progress.known_tokens + 1
+            elif self.prefilling.pop(request, None) is None:
+                tokens = ledger.context_tokens(request)
+            else:
+                again = progress.was_preempted or progress.moved
+                tokens = progress.known_tokens if again else progress.computed
+            ledger.release(request)
+            actions.append(Abort(request, self.id, tokens, CLIENT_LEFT))
+            leaver(self.id, progress)
 
     def _admit(self, chunks: tuple[Chunk, ...], count: int, decode: bool) -> None:
         """Reserve memory for the chunks; the last ``count`` belong to requests that leave the queue."""

@@ -72,6 +72,10 @@ class HostMemory:
             back.append(progress)
         return back, took_ns
 
+    def forget(self, request: int) -> None:
+        """Drop a request's KV: it does not return."""
+        del self._held[request]
+
     def holders(self) -> tuple[int, ...]:
         """Requests whose KV is here."""
         return tuple(self._held)

@@ -30,10 +30,12 @@ from serving.engine.progress import AT_WORK, EngineState
 from serving.protocols.load_report import LoadReport, ReportsAt
 from serving.protocols.migration import NEVER_NS
 from serving.vocabulary.current_event import Present
-from serving.vocabulary.events import Arrived, Loaded, LoadStopped, Opened, Sent
+from serving.vocabulary.events import Arrived, Disconnected, Loaded, LoadStopped, Opened, Sent
 
 # At the time of a tick these come before it (``simcore.simulation`` has the order), all others after it.
-BEFORE_TICKS: Final = frozenset((Opened, Arrived, Sent, Loaded, LoadStopped))
+BEFORE_TICKS: Final = frozenset((Opened, Disconnected, Arrived, Sent, Loaded, LoadStopped))
+# What is known to wait at an instance that will report at its step's end that its queue is another.
+UNREPORTED: Final = -1
 
 
 class LoadReports:
@@ -188,6 +190,21 @@ class LoadReports:
         self._read_engine(known, free_blocks_after(engine, 0) if begun else known.free_blocks)
         self._changed[replica] = None
         return False
+
+    def withdrew(self, replica: int) -> None:
+        """A request has left an instance's queue, maybe within a step: its free blocks are not known then."""
+        known = self._known.get(replica)
+        if known is None:
+            return
+        if known.engine.state not in AT_WORK:
+            self.look(replica)
+        elif self.at_ticks:
+            self._rising[replica] = self._tick()
+        elif self.at_step_ends:
+            known.waiting = UNREPORTED
+        else:
+            self._read_engine(known, known.free_blocks)
+            self._changed[replica] = None
 
     def look(self, replica: int, finished: bool = False, steps: int = -1) -> None:
         """Check an instance between two steps, or as it begins work: has its batch or queue changed?

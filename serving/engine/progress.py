@@ -1,5 +1,6 @@
 """The state of a replica, and the progress of each of its requests."""
 
+from collections.abc import Callable
 from enum import IntEnum
 from typing import Literal
 
@@ -50,3 +51,7 @@ class Progress:
         self.shared_prefix = request.shared_prefix
         self.was_preempted = self.moved = self.swapped = False
         self.number = 0
+
+
+# Told which request has left a replica because its client went away, before the next pass is chosen.
+Leaver = Callable[[int, Progress], None]

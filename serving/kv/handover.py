@@ -22,7 +22,8 @@ from serving.kv.decode_capacity import DecodeCapacity, HandOverRules
 from serving.kv.moves import Move, MovePhase, Moves
 from serving.kv.pieces import Pieces
 from serving.kv.transfer_ids import TransferIds
-from serving.vocabulary.actions import Action
+from serving.vocabulary.abort import CLIENT_LEFT
+from serving.vocabulary.actions import Abort, Action
 from serving.vocabulary.events import Sent
 from serving.vocabulary.request import Request
 
@@ -237,6 +238,21 @@ class HandOvers:
         """A request has left a decode instance; ``match`` then sends requests that wait for room."""
         self.demand_tokens -= self._decode_capacity.departed(replica, request)
 
+    def has_room(self, request: int) -> bool:
+        """Whether room is wanted or reserved for a request, because its prompt is computed."""
+        return request in self._decode_capacity.needs
+
+    def drop(self, home: Engine, request: int, actions: list[Action]) -> bool:
+        """Let a computed request go that waits for room; False: its KV is in transfer."""
+        if any(request in move.ids for move in self.moves.all()):
+            return False
+        (tokens,) = [progress.known_tokens for progress in home.outgoing if progress.id == request]
+        self._fail(home, (request,))
+        self.demand_tokens -= self._decode_capacity.forget((request,))
+        actions.append(Abort(request, home.id, tokens + 1, CLIENT_LEFT))
+        _freed([home, *self.moves.pieces.join((request,))], actions)
+        return True
+
     def batch_to(self, replica: int) -> list[int]:
         """Requests with KV in transfer to an instance; those that it keeps are also outgoing there."""
         if replica not in self._decode_capacity.receiving and not self.moves.staying:
@@ -278,7 +294,7 @@ class HandOvers:
         return lost_requests
 
     def _fail(self, home: Engine, failing: Collection[int]) -> None:
-        """Remove requests whose pieces are lost from the instance that has the rest of their KV."""
+        """Remove requests that end while they wait for room, because pieces are lost or clients went away."""
         batch = [progress for progress in home.outgoing if progress.id in failing]
         home.detach(batch)
         self.migrating_tokens -= sum([progress.known_tokens for progress in batch])

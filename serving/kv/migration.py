@@ -19,6 +19,7 @@ from serving.engine.engine import Engine
 from serving.engine.progress import AT_WORK, EngineState
 from serving.kv.migration_log import COMMITTED, MigrationLog
 from serving.kv.migration_rules import (
+    CLIENT_LEFT,
     DESTINATION_LEFT,
     DESTINATION_LOST,
     FINISHED,
@@ -125,7 +126,8 @@ class Migrations:
         if migration.phase in (_PREPARING, _COPYING, _WAITING) and not engine.ledger.decodes(
             migration.request
         ):
-            self._abort(migration, PREEMPTED, actions)
+            waits = any(progress.id == migration.request for progress in engine.waiting)
+            self._abort(migration, PREEMPTED if waits else CLIENT_LEFT, actions)
 
     def sent(self, event: Sent, actions: list[Action]) -> int | None:
         """A stage has ended or was stopped; returns the source if the request has left it."""
@@ -158,6 +160,23 @@ class Migrations:
         if migration is not None and replica == migration.destination and migration.phase is not _RECOMPUTING:
             self._abort(migration, DESTINATION_LEFT, actions)
 
+    def client_left(self, request: int, rank: float, actions: list[Action]) -> None:
+        """A request has left all instances because its client went away: end its migration, if it has one.
+
+        rank: see ``begin``.
+        """
+        for migration in self.of_replica.values():
+            if migration.request != request:
+                continue
+            self._rank = rank
+            if migration.phase is _RECOMPUTING:  # it was the destination's, so there is nothing to give back
+                self._end(migration, _ABORTED)
+                self.log.add(migration, CLIENT_LEFT, self._present.now_ns)
+                self._tell(migration, "aborted", CLIENT_LEFT, actions)
+            else:
+                self._abort(migration, CLIENT_LEFT, actions)
+            return
+
     def lost(self, replica: int, actions: list[Action]) -> None:
         """An instance is lost; call this before its engine forgets its requests."""
         migration = self.of_replica.get(replica)
@@ -175,6 +194,9 @@ class Migrations:
         """Begin a stage: the source is between two steps, and the destination's state is known."""
         source, destination = self._engines[migration.source], self._engines[migration.destination]
         if migration.request < 0 and not self._chosen(migration, actions):
+            return
+        if migration.request in source.leaving:
+            self._abort(migration, CLIENT_LEFT, actions)
             return
         if not migration.kept:
             migration.kept = self._host.keep(migration.request, destination.id)

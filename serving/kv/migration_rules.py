@@ -17,6 +17,7 @@ STOPPED: Final = "transfer stopped"
 SOURCE_LOST: Final = "source lost"
 DESTINATION_LOST: Final = "destination lost"
 DESTINATION_LEFT: Final = "destination left"
+CLIENT_LEFT: Final = "client left"
 SUPERSEDED: Final = "superseded"  # while it waited for a destination that still loads
 CAUSES: Final = (
     FINISHED, PREEMPTED, REFUSED, STAGES, STOPPED, SOURCE_LOST, DESTINATION_LOST, DESTINATION_LEFT,

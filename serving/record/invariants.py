@@ -37,7 +37,7 @@ class InvariantError(AssertionError):
 def check(controller: Controller) -> None:
     """Check every invariant the control plane can see by itself. O(requests in flight)."""
     in_flight = len(controller.requests)
-    ended = controller.finished + controller.rejected + controller.failed
+    ended = controller.finished + controller.rejected + controller.failed + controller.aborted
     sentence = f"requests conserved: {controller.arrived} arrived, {ended} ended, {in_flight} in flight"
     _demand(1, controller.arrived == ended + in_flight, sentence)
     if controller.closed:

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from serving.record.json_text import as_tuples
 from serving.vocabulary.actions import (
+    Abort,
     Action,
     AllocateGpus,
     Assign,
@@ -39,6 +40,7 @@ from serving.vocabulary.actions import (
 from serving.vocabulary.events import (
     Arrived,
     Closing,
+    Disconnected,
     Dropped,
     Event,
     Loaded,
@@ -225,6 +227,7 @@ _EVENT_TEXT: dict[type, Callable[[Any], str]] = {
     LostLink: lambda e: f'["lostlink",{quoted(e.link)},{e.nic},{quoted(e.cause)}]',
     SchedulerLost: lambda e: f'["schedulerlost",{quoted(e.cause)}]',
     SchedulerBack: lambda e: '["schedulerback"]',
+    Disconnected: lambda e: f'["disconnected",{e.request}]',
     Closing: lambda e: f'["closing",{quoted(e.cause)}]',
     Opened: lambda e: '["opened"]',
     Loaded: lambda e: f'["loaded",{e.load},{e.target},{e.layers},{_truth(e.fully_loaded)}{_seldom(e.first)}]',
@@ -246,6 +249,7 @@ _ACTION_TEXT: dict[type, Callable[[Any], str]] = {
     Migrate: lambda a: f'["migrate",{a.request},{a.source},{a.target},{quoted(a.phase)},{quoted(a.reason)}]',
     Preempt: lambda a: f'["preempt",{a.replica},{a.request}{_seldom(a.swap_ns)},{quoted(a.reason)}]',
     Fail: lambda a: f'["fail",{a.request},{quoted(a.reason)}]',
+    Abort: lambda a: f'["abort",{a.request},{a.replica},{a.tokens},{quoted(a.reason)}]',
     Load: _load,
     StopLoad: lambda a: f'["stopload",{a.load},{quoted(a.reason)}]',
     Send: _send,
@@ -263,6 +267,7 @@ _DATA_EVENTS: dict[str, Any] = {
     "lostssd": LostSsd,
     "schedulerlost": SchedulerLost,
     "schedulerback": SchedulerBack,
+    "disconnected": Disconnected,
     "closing": Closing,
     "opened": Opened,
     "loaded": Loaded,

@@ -128,6 +128,20 @@ class Fail:
 
 
 @fact
+class Abort:
+    """Drop the request, whose client went away: out of the batch at this step boundary, or out of a queue.
+
+    ``replica``: where it was; -1: at none yet. ``tokens``: tokens of its prompt and output that were computed
+    for it, or found in a prefix cache.
+    """
+
+    request: int
+    replica: int
+    tokens: int
+    reason: str
+
+
+@fact
 class AllocateGpus:
     """Give the GPUs to this replica, which serves in ``role``: prefill, decode or both.
 
@@ -278,6 +292,7 @@ Action = (
     | Detach
     | Migrate
     | Fail
+    | Abort
     | AllocateGpus
     | SwitchRole
     | ReleaseGpus

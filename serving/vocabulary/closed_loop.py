@@ -66,6 +66,11 @@ class ClosedLoop:
             self._warm_up(now_ns + out_ns, requests)
         self._given = requests
 
+    def freed(self, now_ns: int) -> None:
+        """A client is through with its request, in place of ``in_flight``: it thinks, then sends the next."""
+        self._given -= 1
+        heappush(self._free_ns, now_ns + self._think_ns)
+
     def _warm_up(self, answered_ns: int, left: int) -> None:
         """Warm-up requests have been answered and ``left`` have not: after the last one clients begin."""
         self._warm_ns = max(self._warm_ns, answered_ns)

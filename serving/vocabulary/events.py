@@ -149,6 +149,13 @@ class SchedulerBack:
 
 
 @fact
+class Disconnected:
+    """The client of a request went away: nobody waits for the answer any more."""
+
+    request: int
+
+
+@fact
 class Closing:
     """The requests in flight cannot make progress any more, and the run ends."""
 
@@ -216,6 +223,7 @@ Event = (
     | LostLink
     | SchedulerLost
     | SchedulerBack
+    | Disconnected
     | Closing
     | Opened
     | Loaded

@@ -12,7 +12,7 @@ PACKAGES = ("serving", "policies", "hwmodels", "simcore", "realexec", "traces", 
 SILENT_PACKAGES = ("serving", "policies", "hwmodels", "simcore")
 MAX_FILE_LINES = 500
 # One state machine each: every write to its fields is in one file, which a shorter limit would cut in two.
-LONGER_FILES = {"serving/engine/engine.py": 525}
+LONGER_FILES = {"serving/engine/engine.py": 555}
 MAX_FUNCTION_LINES = 70
 LONG_FUNCTION_LINES = 25
 MAX_LONG_SHARE = 0.10

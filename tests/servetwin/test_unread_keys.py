@@ -68,6 +68,7 @@ RUNS = {
     "engines with prefix caching that see a trace several times": ("trace.repeat=2", ""),
     "trace.resample": ("trace.resample=block", ""),
     "clients in a closed loop": ("trace.clients=2", ""),
+    "clients that give up": ("trace.client_timeout_s=5", ""),
     "runs whose arrivals are the trace's": ("trace=azure_conv_like", f"trace=azure_conv_like {MODELS}"),
 }  # fmt: skip
 READ_BY = readers()

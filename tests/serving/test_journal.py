@@ -25,6 +25,7 @@ from serving.record.journal import (
 )
 from serving.record.journal_lines import carries_out, read_header
 from serving.vocabulary.actions import (
+    Abort,
     Action,
     AllocateGpus,
     Assign,
@@ -50,6 +51,7 @@ from serving.vocabulary.estimates import Estimates, ModelEstimates
 from serving.vocabulary.events import (
     Arrived,
     Closing,
+    Disconnected,
     Dropped,
     Event,
     Loaded,
@@ -98,6 +100,7 @@ events = st.one_of(
     st.builds(SchedulerLost, words),
     st.builds(SchedulerBack),
     st.builds(LostLink, words, st.integers(-1, 1 << 40), words),
+    st.builds(Disconnected, numbers),
     st.builds(Closing, words),
     st.builds(Opened),
     st.builds(Loaded, numbers, numbers, numbers, st.booleans(), firsts),
@@ -120,6 +123,7 @@ actions = st.one_of(
     st.builds(Detach, numbers, numbers, words),
     st.builds(Migrate, numbers, numbers, numbers, words, words),
     st.builds(Fail, numbers, words),
+    st.builds(Abort, numbers, st.just(-1) | numbers, numbers, words),
     st.builds(AllocateGpus, numbers, words, ids, words, st.booleans(), words, spans),
     st.builds(SwitchRole, numbers, words, words),
     st.builds(ReleaseGpus, numbers, words),
@@ -171,7 +175,7 @@ def canonical(text: str) -> str:
 def test_the_strategies_know_every_event_and_action() -> None:
     assert get_args(Event) == (
         *(Arrived, Ran, Streamed, Dropped, Observed, Lost, LossNotice, LostHost, LostSsd, LostLink),
-        *(SchedulerLost, SchedulerBack, Closing, Opened, Loaded, LoadStopped, Sent, Woke),
+        *(SchedulerLost, SchedulerBack, Disconnected, Closing, Opened, Loaded, LoadStopped, Sent, Woke),
     )
     known = {
         Assign,
@@ -180,6 +184,7 @@ def test_the_strategies_know_every_event_and_action() -> None:
         Interrupt,
         Preempt,
         Fail,
+        Abort,
         AllocateGpus,
         SwitchRole,
         ReleaseGpus,
@@ -422,11 +427,12 @@ def test_every_driver_declares_what_it_carries_out() -> None:
     from realexec.world.actions import CARRIES_OUT
 
     every = set(get_args(Action))
-    assert simulated(data_plane=True) == every
+    assert simulated(data_plane=True, clients_leave=True) == every
+    assert simulated(data_plane=True) == every - {Abort}
     assert simulated(data_plane=False) == {
         *(Assign, Reject, Fail, Run, Interrupt, Preempt, Detach, Migrate, JoinBatch, SwitchRole, Wake),
     }
-    assert every == CARRIES_OUT
+    assert every - {Abort} == CARRIES_OUT
     static = frozenset((Assign, Reject, Run, Interrupt, Preempt, Fail))
     fields = header_fields("simulated", 1, "", estimates_of(), static)
     assert fields["carries_out"] == ["Assign", "Fail", "Interrupt", "Preempt", "Reject", "Run"]

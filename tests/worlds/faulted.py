@@ -38,6 +38,7 @@ class Ends:
     finished_ids: dict[int, int] = field(default_factory=dict)
     rejected: dict[int, str] = field(default_factory=dict)
     lost: dict[int, str] = field(default_factory=dict)
+    given_up: dict[int, str] = field(default_factory=dict)
 
     def finished(
         self, request: Request, output_tokens: int, first_ns: int, end_ns: int, replica: int, preemptions: int
@@ -158,7 +159,8 @@ def _ends(done: Simulated) -> Ends:
     rows = done.unserved.columns()
     outcomes, reasons = plain(rows["outcome"]), plain(rows["reason"])
     for request, outcome, reason in zip(plain(rows["request"]), outcomes, reasons):
-        (ends.rejected if outcome == "rejected" else ends.lost)[int(request)] = reason
+        ways = {"rejected": ends.rejected, "failed": ends.lost, "timed_out": ends.given_up}
+        ways[outcome][int(request)] = reason
     return ends
 
 
@@ -196,16 +198,36 @@ def _controller(prepared: Prepared) -> Controller:
 
 def _conserved(played: Played, prepared: Prepared) -> None:
     ends, controller = played.ends, played.checked.controller
-    ways = [*ends.finished_ids, *ends.rejected, *ends.lost]
+    ways = [*ends.finished_ids, *ends.rejected, *ends.lost, *ends.given_up]
     assert sorted(ways) == list(range(played.arrived)), "every request ends once"
     assert all([*ends.rejected.values(), *ends.lost.values()]), "who has no answer has a reason"
     counts = controller.arrived, controller.finished, controller.rejected, controller.failed
-    assert counts == (played.arrived, len(ends.finished_ids), len(ends.rejected), len(ends.lost))
+    told = played.done.summary.get("client_timeouts")
+    if told is None:
+        assert counts == (played.arrived, len(ends.finished_ids), len(ends.rejected), len(ends.lost))
+    else:
+        _attempts_conserved(played, told)
     wanted = {one.id: min(tokens, one.max_new_tokens) for one, tokens in _arrivals(prepared)}
     assert all(wanted[request] == tokens for request, tokens in ends.finished_ids.items())
     if any(not loss.nothing for loss in played.losses):
         return
     assert not ends.lost, "nothing was lost, so nothing fails"
+
+
+def _attempts_conserved(played: Played, told: Mapping[str, Any]) -> None:
+    """Each attempt ends once, and each request by its last attempt."""
+    ends, controller, summary = played.ends, played.checked.controller, played.done.summary
+    assert controller.arrived == played.arrived + told["retries"] - told["on_the_way_in"]
+    ended = controller.finished + controller.rejected + controller.failed + controller.aborted
+    assert controller.arrived == ended and not controller.aborts.leaving
+    assert told["time_outs"] == told["retries"] + told["given_up"]
+    assert told["given_up"] == len(ends.given_up) == summary["requests"]["timed_out"]
+    # An answer that nobody waits for any more is finished all the same.
+    assert len(ends.finished_ids) <= controller.finished
+    assert controller.aborted <= told["time_outs"] - told["on_the_way_in"] - told["answered_too_late"]
+    assert played.checked.events["Disconnected"] == (
+        told["time_outs"] - told["on_the_way_in"] - told["answered_too_late"]
+    )
 
 
 def _within_bounds(played: Played) -> None:
@@ -237,7 +259,8 @@ def _replays(played: Played, prepared: Prepared) -> None:
     text = [f"{one}\n" for one in complete_journal(header, checked.lines, checked.actions)]
     report = replay(text, _controller(prepared))
     assert (report.different, report.cut) == (0, None), report.first_difference
-    json.loads(checked.lines[-1])
+    for last in checked.lines[-1:]:  # none if no request came in
+        json.loads(last)
 
 
 def command_of(words: Sequence[str]) -> str:

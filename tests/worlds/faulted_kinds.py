@@ -239,9 +239,23 @@ def world_of(seed: int, kinds: Sequence[str] = (), faults: Sequence[str] = ()) -
     return World(kind, fault, [*words, *losses], prepared)
 
 
+# What can be aborted: neither stages nor micro-batches in flight.
+_GIVE_UP = frozenset(KINDS) - {"passes", "language_stages", "cut_by_layers", "virtual_engines"}
+
+
+def _clients_that_give_up(kind: str, words: Sequence[str], random: Random) -> list[str]:
+    """In one world of three, clients that wait only so long, and may send again."""
+    if kind not in _GIVE_UP or any(word.startswith("model.pp=") for word in words) or random.random() > 0.34:
+        return []
+    wait_s = random.choice([0.05, 0.3, 1, 1, 3, 3, 10])
+    found = [f"trace.client_timeout_s={wait_s}", f"trace.retries={random.choice([0, 0, 1, 2])}"]
+    return [*found, f"trace.retry_wait_s={random.choice([0, 0, 0.2])}"]
+
+
 def kind_words(kind: str, seed: int) -> list[str]:
     """The words of a small world of a kind, without its losses. Of a key that comes twice the last counts."""
     found = dict[str, str]()
     for word in KINDS[kind](Random(f"faulted {kind} {seed}")).split():
         found[word.partition("=")[0]] = word
-    return [*found.values(), *([] if "uncertainty" in found else ["uncertainty=off"])]
+    words = [*found.values(), *([] if "uncertainty" in found else ["uncertainty=off"])]
+    return words + _clients_that_give_up(kind, words, Random(f"give up {kind} {seed}"))

@@ -20,7 +20,7 @@ from servetwin.config.models_config import check_models, state_model_of
 from servetwin.config.pipeline_config import check_pipeline
 from servetwin.config.pipeline_parallel import check_pipeline_parallel
 from servetwin.config.roles import check_roles
-from servetwin.config.trace_config import check_trace
+from servetwin.config.trace_config import check_clients_give_up, check_trace
 from servetwin.config.workers_config import check_workers
 from serving.vocabulary.errors import PlaceError, UserError
 
@@ -175,6 +175,7 @@ def check(config: RunConfig) -> None:
     check_faults(config.faults, config.kind)
     check_workers(config.launcher, config.device, config.transport)
     check_world(config.world, config.http)
+    check_clients_give_up(config)
     check_servers(config)
     _check_uncertainty(config)
     check_instances(config.system.instances, config.system.scaler.name, config.system.live.name)

@@ -21,6 +21,7 @@ from serving.services.colocated.service import Colocated
 from serving.services.colocated.victim_moves import VictimMoves, VictimParts
 from serving.services.decoding_view import Decoding
 from serving.services.rounds import Rounds
+from serving.vocabulary.abort import AbortState
 from serving.vocabulary.actions import Action
 from serving.vocabulary.current_event import Present
 from serving.vocabulary.events import Ran, Sent
@@ -325,6 +326,17 @@ class Migrating:
         self._look_at(ends)
         self._rouse(actions)
         return failed
+
+    def abort(self, request: Request, rank: float, actions: list[Action]) -> AbortState:
+        """Let a request go; in its migration's last stage, when that is over."""
+        return self.inner.abort(request, rank, actions)
+
+    def let_go(self, requests: Sequence[int], rank: float, actions: list[Action]) -> None:
+        """End migrations of these requests; others use what is free now."""
+        for request in requests:
+            self.migrations.client_left(request, rank, actions)
+        self.inner.let_go(requests, rank, actions)
+        self._rouse(actions)
 
     def outstanding(self, replica: int) -> int:
         """Number of its requests, including those migrating to it; at least one during a migration."""

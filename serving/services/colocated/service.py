@@ -8,9 +8,10 @@ takes prompts from it, or layers of batches that live instances have begun.
 """
 
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Literal
 
+from serving.engine import leaving
 from serving.engine.engine import Engine
 from serving.engine.fleet import Admission, Dispatcher, Fleet, dispatched, refusal
 from serving.engine.progress import EngineState, Progress
@@ -25,7 +26,8 @@ from serving.live.host import LiveSetup
 from serving.live.never import never_live
 from serving.live.pairs import LivePair
 from serving.live.scaling import LiveScaling
-from serving.vocabulary.actions import Action, Assign, Fail
+from serving.vocabulary.abort import CLIENT_LEFT, AbortState
+from serving.vocabulary.actions import Abort, Action, Assign, Fail
 from serving.vocabulary.events import Ran, Sent
 from serving.vocabulary.replica import Replica, Role, too_long
 from serving.vocabulary.request import Request
@@ -418,6 +420,39 @@ class Colocated:
         if (reports := self.fleet.reports) is not None:
             reports.look(engine.id)
         return withdrawn
+
+    def abort(self, request: Request, rank: float, actions: list[Action]) -> AbortState:
+        """Let a request go from the queue or from its instance; of a live batch, when it is computed."""
+        if request in self.queue:
+            self.queue.remove(request)
+            actions.append(Abort(request.id, -1, 0, CLIENT_LEFT))
+            return AbortState.GONE
+        for replica in self.fleet.members:
+            if leaving.is_here(self._engines[replica], request.id):
+                return self._abort_at(self._engines[replica], request.id, replica < rank, actions)
+        return AbortState.HELD
+
+    def _abort_at(self, engine: Engine, request: int, later: bool, actions: list[Action]) -> AbortState:
+        reports = self.fleet.reports
+        if reports is not None:
+            reports.settle(engine.id)
+        state = leaving.abort(engine, request, self._client_left, actions, later=later)
+        if state is AbortState.GONE:
+            if reports is not None:
+                reports.withdrew(engine.id)
+            if self._pairs:
+                self.feed(actions)
+            elif self.queue and engine.id in self.fleet:
+                self._feed(engine.id, actions)
+        return state
+
+    def _client_left(self, replica: int, progress: Progress) -> None:
+        self.fleet.departed(replica, self._requests[progress.id])
+        if self.live.enabled:
+            self.sharing.has_more(replica)
+
+    def let_go(self, requests: Sequence[int], rank: float, actions: list[Action]) -> None:
+        """Do nothing: what they have freed is used where they were, when they leave."""
 
     def outstanding(self, replica: int) -> int:
         """Requests assigned to an instance and not finished, and those whose layers or KV it has."""

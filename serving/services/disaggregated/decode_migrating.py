@@ -22,6 +22,7 @@ from serving.protocols.migration import NEVER_NS, Migrator, chosen_request, pair
 from serving.services.decoding_view import Decoding
 from serving.services.disaggregated.service import Disaggregated
 from serving.services.rounds import Rounds
+from serving.vocabulary.abort import AbortState
 from serving.vocabulary.actions import Action
 from serving.vocabulary.current_event import Present
 from serving.vocabulary.events import Ran, Sent
@@ -271,6 +272,17 @@ class DecodeMigrating:
         failed = self.inner.lose(engine, cause, actions)
         self._rouse(actions)
         return failed
+
+    def abort(self, request: Request, rank: float, actions: list[Action]) -> AbortState:
+        """Let a request go; in its migration's last stage, when that is over."""
+        return self.inner.abort(request, rank, actions)
+
+    def let_go(self, requests: Sequence[int], rank: float, actions: list[Action]) -> None:
+        """End migrations of these requests; others use what is free now."""
+        for request in requests:
+            self.migrations.client_left(request, rank, actions)
+        self.inner.let_go(requests, rank, actions)
+        self._match(actions)
 
     def outstanding(self, replica: int) -> int:
         """Number of its requests, including arriving ones; at least one while it is in a migration."""

@@ -6,13 +6,12 @@ the prefill instance meanwhile, so prefill slows down if decode is full. Live in
 while they load, and share their batches with idle prefill instances, else with a decode instance.
 """
 
-from collections import deque
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
+from serving.engine import leaving
 from serving.engine.engine import Engine
 from serving.engine.fleet import Admission, Fleet, refusal
 from serving.engine.progress import EngineState, Progress
-from serving.engine.waiting import line_up
 from serving.kv.handover import HandOverRules, HandOvers
 from serving.kv.pieces import Piece
 from serving.kv.transfer_ids import TransferIds
@@ -20,50 +19,12 @@ from serving.live.host import LiveSetup
 from serving.live.never import never_live
 from serving.live.pairs import LivePair
 from serving.live.scaling import LiveScaling
-from serving.vocabulary.actions import Action, Assign, Fail
+from serving.services.disaggregated.prefill_queue import PrefillQueue
+from serving.vocabulary.abort import CLIENT_LEFT, AbortState
+from serving.vocabulary.actions import Abort, Action, Assign, Fail
 from serving.vocabulary.events import Ran, Sent
 from serving.vocabulary.replica import Replica, Role, too_long
 from serving.vocabulary.request import Request
-
-# The queue before the prefill instances of a disaggregated model.
-
-
-class PrefillQueue:
-    """Requests that no instance has yet, in order of arrival. ``by_priority``: higher priorities come first.
-
-    ``max_num_batched_tokens``: the maximum number of prompt tokens in a pass. ``backlog_tokens``: number of
-    tokens of all prompts that are not computed yet, including prompts at instances.
-    """
-
-    __slots__ = ("_by_priority", "_max_num_batched_tokens", "backlog_tokens", "requests")
-
-    def __init__(self, max_num_batched_tokens: int, by_priority: bool = False) -> None:
-        self._max_num_batched_tokens, self._by_priority = max_num_batched_tokens, by_priority
-        self.requests: deque[Request] = deque()
-        self.backlog_tokens = 0
-
-    def add(self, request: Request) -> None:
-        """Queue a request after earlier ones."""
-        line_up(self.requests, (request,), self._by_priority)
-
-    def next_batch(self, engine: Engine) -> list[Request]:
-        """Take from the queue what fits into a pass and into the engine's free memory."""
-        batch: list[Request] = []
-        ledger, waiting = engine.ledger, self.requests
-        tokens, blocks = 0, ledger.free_blocks - ledger.watermark_blocks
-        while waiting:
-            request = waiting[0]
-            tokens += request.prompt_tokens
-            blocks -= ledger.blocks_for(request.prompt_tokens)
-            if blocks < 0 or (batch and tokens > self._max_num_batched_tokens):
-                break
-            batch.append(waiting.popleft())
-        return batch
-
-    def give_back(self, requests: Iterable[Request]) -> None:
-        """Put requests back at the head of the queue; they were never removed from the backlog."""
-        self.requests.extendleft(reversed(list(requests)))
-
 
 # Live pairs' access to separate prefill and decode instances (implements LiveHost).
 
@@ -424,6 +385,38 @@ class Disaggregated:
         self._switching_to_decode.discard(replica)
         self.decode.discard(replica)
         self.hand_overs.close(replica)
+
+    def abort(self, request: Request, rank: float, actions: list[Action]) -> AbortState:
+        """Let a request go from the queue or its instance; with KV in transfer, or in a live batch, later."""
+        queue = self.queue
+        if request in queue.requests:
+            queue.withdraw(request)
+            actions.append(Abort(request.id, -1, 0, CLIENT_LEFT))
+            if self._idle or self._pairs:
+                self.feed(actions)
+            return AbortState.GONE
+        for engine in self._engines.values():
+            if engine.replica.model != self.model or not leaving.is_here(engine, request.id):
+                continue
+            state = leaving.abort(engine, request.id, self._client_left, actions, later=engine.id < rank)
+            if state is AbortState.HELD and self.hand_overs.drop(engine, request.id, actions):
+                state = AbortState.GONE
+            return state
+        return AbortState.HELD
+
+    def _client_left(self, replica: int, progress: Progress) -> None:
+        """Release its room if it decodes, else its part of the backlog."""
+        if self.hand_overs.has_room(progress.id):
+            self.hand_overs.departed(replica, progress.id)
+        else:
+            self.queue.backlog_tokens -= progress.known_tokens - progress.computed
+
+    def let_go(self, requests: Sequence[int], rank: float, actions: list[Action]) -> None:
+        """Use the room and the memory that these requests have freed."""
+        self.hand_overs.match(actions)
+        self._let_help(actions)
+        if self._idle and self.queue.requests:
+            self.feed(actions)
 
     def outstanding(self, replica: int) -> int:
         """Requests that it computes or keeps, and those in transfer to it."""

@@ -204,6 +204,7 @@ class Pipeline:
         for waiting in stage.timed_out(self._present.now_ns):
             actions.append(Fail(waiting.request.id, f"timed out at stage {stage.index}"))
             self._present.timed_out.append(waiting.request.id)
+            self._present.unsettled = True
 
     def run(
         self,
