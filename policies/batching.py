@@ -165,7 +165,7 @@ class ChunkedPrefill:
                 continue
             tokens = min(progress.known_tokens - start, budget)
             held = kv.held_blocks(request)
-            extra = -(-(start + tokens) // kv.block_tokens) - held
+            extra = -(-(start + tokens) // kv.block_tokens) + kv.sequence_blocks - held
             if extra > free and view.by_priority:
                 victims, budget, free = _spare(
                     view, chunks, request, need=extra, victims=victims, budget=budget, free=free
@@ -190,7 +190,7 @@ class ChunkedPrefill:
         step).
         """
         kv, full = view.kv, self.reserve_full_prompt
-        block = kv.block_tokens
+        block, own = kv.block_tokens, kv.sequence_blocks
         stored = kv.admissions(tuple(chunks)) if seats > 0 and budget else None
         admitted = start = taken = 0
         for progress in view.waiting:
@@ -203,7 +203,7 @@ class ChunkedPrefill:
             if tokens > budget:
                 tokens = budget
             # Cached blocks that nobody uses are on the free list, so using them takes free blocks, too.
-            found = start // block - taken
+            found = start // block - taken - own
             blocks = -(-(start + tokens) // block) - found
             if (-(-known // block) - found if full else blocks) > free:
                 return admitted, budget, free, stored is not None and stored.growing
@@ -283,7 +283,7 @@ class PrefillFirst:
             if stored is not None:
                 start, taken = stored.find(progress, room + kv.watermark_blocks)
             tokens = known - start
-            blocks = -(-known // kv.block_tokens) - start // kv.block_tokens + taken
+            blocks = -(-known // kv.block_tokens) - start // kv.block_tokens + taken + kv.sequence_blocks
             full = bool(chunks) and batched + tokens > self.max_num_batched_tokens
             if full or len(chunks) >= seats or blocks > room or progress.swapped:
                 break

@@ -40,6 +40,7 @@ from serving.services.stages.gpu_seats import GpuSeats
 from serving.services.stock.service import Stock, StockParts
 from serving.vocabulary.actions import Load
 from serving.vocabulary.current_event import Present
+from serving.vocabulary.kv_bytes import KvBytes
 from serving.vocabulary.replica import Replica
 from serving.vocabulary.request import Request
 
@@ -255,8 +256,8 @@ def _pipeline(
     if isinstance(setup, LanguageSetup):
         moves = None
         if setup.kv_layer_bytes:
-            whole_bytes = setup.kv_layer_bytes * setup.parts[-1].last
-            moves = Moves(records.engines, Pieces(records.engines, whole_bytes), records.transfer_ids)
+            kv_bytes = KvBytes(setup.kv_layer_bytes * setup.parts[-1].last)
+            moves = Moves(records.engines, Pieces(records.engines, kv_bytes), records.transfer_ids)
         return LanguagePipeline(
             setup,
             replicas=own,

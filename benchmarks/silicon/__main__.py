@@ -7,21 +7,19 @@ interrupted evaluation goes on (out/silicon if left out). left_out=true: judges 
 were fitted on the file's rows of other models or systems (minutes more). page=true: writes docs/SILICON.md.
 """
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from benchmarks.command import command
-from benchmarks.silicon.fit import best, trials, with_experts
-from benchmarks.silicon.page import constants, report
-from benchmarks.silicon.rows import Row, read_rows
-from benchmarks.silicon.runs import Result, Terms, simulated
+from benchmarks.silicon.left_out import left_out
+from benchmarks.silicon.page import constants, ranges, report
+from benchmarks.silicon.rows import read_rows
+from benchmarks.silicon.runs import simulated
 from serving.vocabulary.errors import UserError
 
 FOLDER: Final = Path("out") / "silicon"
 PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "SILICON.md"
 _KEYS: Final = ("rows", "out", "left_out", "page")
-_NEW_TERMS: Final = 0.0  # per sequence: what vLLM 0.15 has, the nearest version with other rows
 
 
 def _given(words: list[str]) -> dict[str, str]:
@@ -32,19 +30,6 @@ def _given(words: list[str]) -> dict[str, str]:
     if not given.get("rows"):
         raise UserError("which rows: write rows=FILE, a table of measured runs")
     return given
-
-
-def left_out_results(rows: Sequence[Row], folder: Path) -> tuple[list[Result], dict[tuple[str, str], Terms]]:
-    """Each row of vLLM with constants that its model on its system has not seen, and these constants."""
-    of = trials(rows, folder)
-    terms = {row.group: best(of, row.group) for row in with_experts(rows)}
-    old = {row.group for row in rows if row.version.startswith("0.12") and row.group not in terms}
-    found: dict[str, Result] = {}
-    for group in dict.fromkeys(row.group for row in rows):
-        mine = [row for row in rows if row.group == group]
-        own = terms.get(group, Terms(old_sequence_s=_NEW_TERMS) if group in old else Terms())
-        found |= {result.row.id: result for result in simulated(mine, folder, own)}
-    return [found[row.id] for row in rows], terms
 
 
 def main(words: list[str]) -> int:
@@ -58,9 +43,9 @@ def main(words: list[str]) -> int:
     of_vllm = [result for result in results if result.row.backend == "vllm"]
     lines = [*report("All rows", results), "", *report("Rows of vLLM", of_vllm)]
     if given.get("left_out") == "true":
-        judged, terms = left_out_results([row for row in rows if row.backend == "vllm"], folder)
+        own = left_out([result.row for result in of_vllm], of_vllm, folder)
         title = "Rows of vLLM, constants fitted without their model on their system"
-        lines = [*report(title, judged), "", *lines, "", *constants(terms)]
+        lines = [*report(title, own.results), "", *ranges(own.results), "", *lines, "", *constants(own)]
     text = "\n".join(lines)
     print(text)
     if given.get("page") == "true":

@@ -1,11 +1,44 @@
 """docs/SILICON.md and what is printed: errors beside AIConfigurator's, coverage, refusals, constants."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+from benchmarks.silicon.fit import with_experts
 from benchmarks.silicon.judged import METRICS, Errors, by, clients, of_ours, of_theirs
-from benchmarks.silicon.runs import SHIPPED, Result, Terms
+from benchmarks.silicon.left_out import LeftOut
+from benchmarks.silicon.ranges import impossible, inside, width, with_ranges
+from benchmarks.silicon.rows import MODELS
+from benchmarks.silicon.runs import SHIPPED, Result
+from hwmodels.catalogue import load_llm
+from hwmodels.step_times.library_step import LibraryTerms
+from hwmodels.step_times.step_error import StepError
 
+_KERNELS: Final = (
+    "kernels that the library lacks: norms of queries and keys, over all heads with an exchange between the "
+    "ranks, rotary embedding, quantisation"
+)
+_GRAPHS: Final = "its tables were taken launch by launch, and vLLM replays decode steps as CUDA graphs"
+_BETWEEN_STEPS: Final = "scheduler and sampler run between its steps, not beside them"
+_BESIDE: Final = (
+    "None depends on clients, lengths or a single model. Beside them stands what a harness did: the runs of "
+    "the AIConfigurator team are loaded with 2,048 tokens a step, as 45 rows of Qwen3-32B say; that is not "
+    "left out when these rows are judged."
+)
+_LEFT_OUT: Final = "| left out | query norms | prompts | latent | range of prompts | range of decodes |"
+_RANGES: Final = """## Ranges
+
+Every run has a range ([HOW_FAR_OFF](HOW_FAR_OFF.md)). For these step times it comes from the errors of such
+rows: 90 % of measured over simulated means lie between its two factors, each (model, system) weighing the
+same: TTFT for steps with prompts, TPOT for steps that only decode, without experts and with them. Here the
+factors are those of rows of other models or systems. The rows of one (model, system) cannot have computed
+what they state, for products alone would need more than 0.6 of the datasheet's fastest rate; no factor is
+taken from them."""
+# Name, a model of the kind, phase of its errors, what it is from.
+_OF_RANGES: Final = (
+    ("steps with prompts", "llama3_8b", "prefill", "TTFT"),
+    ("steps that decode, without experts", "llama3_8b", "decode", "TPOT"),
+    ("steps that decode, with experts", "qwen3_30b_a3b", "decode", "TPOT"),
+)
 _HEAD: Final = ["| | rows | TTFT | AIConfigurator | TPOT | AIConfigurator |", "|---|---|---|---|---|---|"]
 _KINDS: Final = {
     "engine": lambda result: result.row.backend,
@@ -58,31 +91,90 @@ def report(title: str, results: Sequence[Result]) -> list[str]:
     return lines
 
 
-def constants(left_out: Mapping[tuple[str, str], Terms]) -> list[str]:
-    """The fitted constants as shipped, and as fitted without each model on a system."""
+def ranges(results: Sequence[Result]) -> list[str]:
+    """How many measured means lie in the range of their run, and how wide the ranges are."""
+    have = with_ranges(results)
+    possible = [result for result in have if result.row.group not in impossible(have)]
+    mixtures = {row.id for row in with_experts(result.row for result in have)}
+    groups = {
+        "rows that ran": have,
+        "of them those that can have computed what they state": possible,
+        "without experts": [result for result in possible if result.row.id not in mixtures],
+        "with experts": [result for result in possible if result.row.id in mixtures],
+        **by(possible, lambda result: f"{result.row.model} on {result.row.system}"),
+    }
+    lines = [
+        _RANGES,
+        "",
+        "| | TTFT inside | high / low | TPOT inside | high / low |",
+        "|---|---|---|---|---|",
+    ]
+    return [*lines, *(f"| {name} | {_ranges_of(group)} |" for name, group in groups.items() if group)]
+
+
+def _ranges_of(results: Sequence[Result]) -> str:
+    cells = []
+    for metric in METRICS:
+        hits = sum(inside(result, metric) for result in results)
+        cells += [
+            f"{hits} of {len(results)} ({hits / len(results):.0%})", f"x{width(results, metric):.2f}",
+        ]  # fmt: skip
+    return " | ".join(cells)
+
+
+def constants(own: LeftOut) -> list[str]:
+    """The constants as shipped, as all rows give them, and as fitted without each model on a system."""
     lines = [
         "## Constants",
         "",
-        "| constant | shipped | reason | fitted on |",
-        "|---|---|---|---|",
-        f"| per layer with experts, every step | {SHIPPED.expert_layer_s * 1e6:g} us | kernels that the "
-        "library lacks: norms and rotary embedding of queries and keys, choice of experts, quantisation of "
-        "their inputs | rows with experts |",
-        f"| per layer with experts, steps with prompts | {SHIPPED.expert_layer_prompt_s * 1e6:g} us | "
-        "launches outside CUDA graphs | rows with experts |",
-        "| per sequence and step, vLLM 0.12 to 0.14 | 55 us | scheduler and sampler run between its steps, "
-        "not beside them | rows of vLLM 0.12 |",
+        "| constant | shipped | these rows | reason | from |",
+        "|---|---|---|---|---|",
+    ]
+    lines += [f"| {' | '.join(cells)} |" for cells in _rows_of_constants(own.of_all)]
+    lines += [
         "",
-        "None depends on clients, lengths or a model. Beside them stands what a harness did: the runs of the "
-        "AIConfigurator team are loaded with 2,048 tokens a step, as 45 rows of Qwen3-32B say; that is not "
-        "left out when these rows are judged.",
+        _BESIDE,
         "",
         "Without a model on a system they are:",
         "",
-        "| left out | every step | steps with prompts |",
-        "|---|---|---|",
+        _LEFT_OUT,
+        "|---|---|---|---|---|---|",
     ]
-    for (model, system), terms in sorted(left_out.items()):
-        layer, prompt = terms.expert_layer_s * 1e6, terms.expert_layer_prompt_s * 1e6
-        lines.append(f"| {model} on {system} | {layer:g} us | {prompt:g} us |")
+    ran = {result.row.group for result in own.results if not result.refused}
+    for (model, system), terms in sorted((group, own.terms[group]) for group in ran):
+        cells = [f"{model} on {system}", *_layers(terms.library)]
+        found = terms.library.errors(load_llm(MODELS[model]))
+        lines.append(f"| {' | '.join([*cells, _factors(found.prefill), _factors(found.decode)])} |")
     return lines
+
+
+def _rows_of_constants(fitted: LibraryTerms) -> Iterator[tuple[str, ...]]:
+    every, prompts, graphs = zip(_layers(SHIPPED.library), _layers(fitted), strict=True)
+    yield "per layer with experts and norms of queries, every step", *every, _KERNELS, "rows with both"
+    yield "per layer with experts, steps with prompts", *prompts, "launches outside CUDA graphs", "the same"
+    yield "less per layer with latent attention, steps that decode", *graphs, _GRAPHS, "rows with it"
+    yield (
+        "per sequence and step, vLLM 0.12 to 0.14",
+        "55 us",
+        "not fitted again",
+        _BETWEEN_STEPS,
+        "rows of vLLM 0.12",
+    )
+    for name, llm, phase, metric in _OF_RANGES:
+        both = (getattr(terms.errors(load_llm(llm)), phase) for terms in (SHIPPED.library, fitted))
+        yield (
+            f"range of {name} (2)",
+            *map(_factors, both),
+            f"errors of mean {metric}",
+            "rows that can have computed what they state",
+        )
+
+
+def _layers(terms: LibraryTerms) -> tuple[str, str, str]:
+    seconds = terms.query_norm_s, terms.expert_layer_prompt_s, terms.latent_graph_s
+    norm, prompt, graph = (f"{second * 1e6:g} us" for second in seconds)
+    return norm, prompt, graph
+
+
+def _factors(error: StepError) -> str:
+    return f"x{error.low:.2f} to x{error.high:.2f}"

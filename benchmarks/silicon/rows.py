@@ -22,13 +22,28 @@ MODELS: Final = {
     "Qwen/Qwen3-235B-A22B-FP8": "qwen3_235b_a22b",
     "Qwen/Qwen3-30B-A3B": "qwen3_30b_a3b",
     "MiniMaxAI/MiniMax-M2.5": "minimax_m2_5",
+    "moonshotai/Kimi-K2.5": "kimi_k2_5",
+    "openai/gpt-oss-120b": "gpt_oss_120b",
+    "deepseek-ai/DeepSeek-R1": "deepseek_v3",
+    "deepseek-ai/DeepSeek-V3": "deepseek_v3",
+    "nvidia/DeepSeek-R1-NVFP4": "deepseek_v3",
+    "nvidia/DeepSeek-V3.1-NVFP4": "deepseek_v3",
+    "Qwen/Qwen3.5-397B-A17B": "qwen3_5_397b_a17b",
+    "zhipuai/GLM-5": "glm_5",
 }
 GPUS: Final = {"a100_sxm": "a100_80g", "rtx_pro_6000_server": "rtx_pro_6000"}
 # Published in blocks of 128x128 (their config.json), whatever a row calls it.
-IN_BLOCKS: Final = ("Qwen/Qwen3-235B-A22B-FP8", "MiniMaxAI/MiniMax-M2.5")
+IN_BLOCKS: Final = (
+    "Qwen/Qwen3-235B-A22B-FP8", "MiniMaxAI/MiniMax-M2.5", "deepseek-ai/DeepSeek-R1",
+    "deepseek-ai/DeepSeek-V3", "Qwen/Qwen3.5-397B-A17B", "zhipuai/GLM-5",
+)  # fmt: skip
+# Their publications in NVFP4 leave attention in 16 bits.
+WIDE_ATTENTION: Final = ("moonshotai/Kimi-K2.5", "nvidia/DeepSeek-R1-NVFP4", "nvidia/DeepSeek-V3.1-NVFP4")
 _LATER_ENGINES: Final = "another engine than vLLM: the order on engines"
 _LATER_MODELS: Final = "its architecture: the order on models"
-_LATER_SPLITS: Final = "attention in data parallel: the order on models"
+_NO_PIPELINES: Final = "pipeline stages: its step times are of whole models"
+# Whose experts alone are quantised, and how, by their checkpoints: rows name the width of those.
+OF_EXPERTS: Final = {"openai/gpt-oss-120b": ("fp4",), "moonshotai/Kimi-K2.5": ("int4",)}
 # InferenceX sends 2 C requests first from this day on (shared notes on its repository at 843c6254).
 WARM_UP_FROM: Final = "2026-01-21"
 # vLLM's own default where a harness names none and the process is no API server (vLLM 0.12, SchedulerConfig):
@@ -41,7 +56,11 @@ WARM_UP_PER_CLIENT: Final = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One measured run, means in milliseconds; ``aic_*``: what AIConfigurator predicts (None: it refuses)."""
+    """One measured run, means in milliseconds; ``aic_*``: what AIConfigurator predicts (None: it refuses).
+
+    ``clients``: of all engines together; the column ``batch_size`` has them per engine in data parallel, as
+    the source's ``silicon_concurrency`` shows. ``tp``: GPUs that each engine's attention is cut over.
+    """
 
     id: str
     source: str
@@ -88,6 +107,16 @@ def read_rows(path: Path) -> Iterator[Row]:
             yield _row(entry)
 
 
+def _ranks(backend: str, tp: int, dp: int) -> int:
+    """GPUs that attention is cut over in each engine.
+
+    InferenceX names all GPUs of a server of vLLM its tp. So do the rows whose attention is in data parallel:
+    with equally many clients their mean TPOTs are those of as many GPUs in tensor parallel (35.6 and 36.0 ms,
+    59.3 and 60.1 ms of MiniMax-M2.5 on B300), and 512 clients queue for the memory of two GPUs, not of four.
+    """
+    return tp // dp if backend == "vllm" and tp % dp == 0 else tp
+
+
 def _row(entry: Mapping[str, str]) -> Row:
     def count(name: str) -> int:
         return max(1, int(float(entry[name] or 1)))
@@ -106,8 +135,8 @@ def _row(entry: Mapping[str, str]) -> Row:
         experts=entry["moe_quant_mode"],
         prompt_tokens=count("isl"),
         output_tokens=count("osl"),
-        clients=count("batch_size"),
-        tp=count("tp_size"),
+        clients=count("batch_size") * count("attention_dp_size"),
+        tp=_ranks(entry["backend"], count("tp_size"), count("attention_dp_size")),
         pp=count("pp_size"),
         attention_dp=count("attention_dp_size"),
         expert_tp=count("moe_tp_size"),
@@ -125,20 +154,25 @@ def refusal(row: Row) -> str:
         return _LATER_ENGINES
     if row.model not in MODELS:
         return _LATER_MODELS
-    if row.attention_dp > 1 or row.pp > 1:
-        return _LATER_SPLITS
+    if row.pp > 1:
+        return _NO_PIPELINES
     return ""
+
+
+def gpu_of(row: Row) -> str:
+    """The catalogue's name of a row's GPU."""
+    return GPUS.get(row.system, row.system.removesuffix("_sxm"))
 
 
 def words(row: Row) -> list[str]:
     """The words of ``servetwin simulate`` that load the run's server as its clients did."""
-    gpu = GPUS.get(row.system, row.system.removesuffix("_sxm"))
     warm_up = WARM_UP_PER_CLIENT * row.clients if row.warmed_up else 0
     return [
         "engine=vllm_v1",
         f"model={MODELS[row.model]}",
         f"model.tp={row.tp}",
-        f"cluster={gpu}_x{row.tp}",
+        f"cluster={gpu_of(row)}_x{row.tp * row.attention_dp}",
+        *([f"engine.data_parallel_size={row.attention_dp}"] if row.attention_dp > 1 else []),
         *_precision(row),
         "engine.step_time=aiconfigurator",
         "engine.prefix_caching=false",
@@ -152,18 +186,19 @@ def words(row: Row) -> list[str]:
         "trace.client_start_s=0",
         f"trace.requests={REQUESTS_PER_CLIENT * row.clients}",
         *([f"trace.warmup_requests={warm_up}"] if warm_up else []),
-        "uncertainty=off",
     ]
 
 
 def _precision(row: Row) -> list[str]:
-    if row.precision in ("", "bf16") and not row.model.endswith("-FP8"):
+    if row.precision in ("", "bf16", *OF_EXPERTS.get(row.model, ())) and not row.model.endswith("-FP8"):
         return []
     stored = {"fp4": "nvfp4", "int4": "int4"}.get(row.precision, "fp8")
     if stored == "fp8" and (row.experts == "fp8_block" or row.model in IN_BLOCKS):
         stored = "fp8_block"
     # Recipes for Llama name FP8 KV; NVIDIA's NVFP4 checkpoints name it themselves.
     of_kv = stored == "nvfp4" or "Llama" in row.model
+    if stored == "nvfp4" and row.model in WIDE_ATTENTION:
+        stored = "nvfp4_mlp"
     return [f"model.precision={stored}", *(["engine.kv_cache_dtype=fp8"] if of_kv else [])]
 
 

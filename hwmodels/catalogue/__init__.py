@@ -79,7 +79,7 @@ def quantised_publication(text: str) -> tuple[str, str] | None:
     return None if os.path.lexists(text) else published_as(text, read_yaml(MODELS_FILE))
 
 
-_SOME_HAVE: Final = ("compute_efficiency", "fp8_flops_per_s", "fp4_flops_per_s")
+_SOME_HAVE: Final = ("compute_efficiency", "fp8_flops_per_s", "fp4_flops_per_s", "int8_flops_per_s")
 
 
 def load_gpu(name: str) -> Gpu:

@@ -13,8 +13,8 @@ class Gpu:
     ``compute_efficiency``: the share of ``flops_per_s`` that prompts reach on it (None: as on other GPUs).
     ``nvlink``: whether GPUs of one host are joined by NVLink. ``sms``: streaming multiprocessors (None: not
     declared). ``unmeasured``: no step time of the catalogue was measured on it. ``source`` names the source
-    of each number. ``fp8_flops_per_s``, ``fp4_flops_per_s``: dense rates of narrower products (None: it has
-    none, and computes in 16 bits).
+    of each number. ``fp8_flops_per_s``, ``fp4_flops_per_s``, ``int8_flops_per_s``: dense rates of narrower
+    products (None: it has none, and computes in 16 bits; INT8 at the rate of FP8).
     """
 
     name: str
@@ -30,8 +30,13 @@ class Gpu:
     unmeasured: bool = False
     fp8_flops_per_s: float | None = None
     fp4_flops_per_s: float | None = None
+    int8_flops_per_s: float | None = None
 
     def flops_in(self, computes: str) -> float:
         """The dense rate of products of such numbers (hwmodels.models.precision), in FLOP/s."""
-        rates = {"fp8": self.fp8_flops_per_s, "int8": self.fp8_flops_per_s, "fp4": self.fp4_flops_per_s}
+        rates = {
+            "fp8": self.fp8_flops_per_s,
+            "int8": self.int8_flops_per_s or self.fp8_flops_per_s,
+            "fp4": self.fp4_flops_per_s,
+        }
         return rates.get(computes) or self.flops_per_s

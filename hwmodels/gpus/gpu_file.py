@@ -11,7 +11,7 @@ from hwmodels.yaml_text import MOST_YAML_BYTES, users_yaml
 NEEDED: Final = ("memory_bytes", "memory_bandwidth_bytes_per_s", "flops_per_s", "activation_reserve_bytes")
 OPTIONAL: Final = (
     "l2_cache_bytes", "compute_efficiency", "power_limit_w", "idle_w", "sms", "fp8_flops_per_s",
-    "fp4_flops_per_s",
+    "fp4_flops_per_s", "int8_flops_per_s",
 )  # fmt: skip
 SAME_AS: Final = "all_reduce"
 EXAMPLE: Final = "memory_bytes: {value: 80.0e+9, source: datasheet}"

@@ -32,7 +32,8 @@ _COUNTS: Final = (
     "num_tokens", "hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size", "moe_ep_size",
 )  # fmt: skip
 _WORDS: Final = ("moe_dtype", "distribution", "kernel_source")
-_KERNEL: Final = "vllm_fused_moe"  # vLLM's kernel for bf16 weights
+# vLLM's kernels for bf16 weights, as the tables name them: up to 0.22, and by backend since.
+_KERNELS: Final = ("vllm_fused_moe", "vllm_unquantizedfusedmoe_")
 BALANCED: Final = "balanced"
 _MOST_RANKS: Final = 8
 # Bytes that the exchange carries of a token besides its hidden state: weights and numbers of its experts, 4
@@ -64,7 +65,7 @@ def read_expert_rows(folder: Folder, llm: LlmShape) -> ExpertRows:
     """Balanced rows of the model's experts; HardwareError names what was measured if these were not."""
     assert llm.experts is not None, "a mixture of experts"
     table = folder.read("moe", "moe_perf", _COUNTS, _WORDS)
-    rows = table.having(moe_dtype=BF16, kernel_source=_KERNEL, distribution=BALANCED)
+    rows = _of_vllm(table.having(moe_dtype=BF16, distribution=BALANCED))
     names = ("hidden_size", "inter_size", "topk", "num_experts")
     wanted = (llm.hidden, llm.experts.width, llm.experts.per_token, llm.experts.count)
     there = np.stack([rows.counts[name] for name in names], axis=1)
@@ -76,7 +77,24 @@ def read_expert_rows(folder: Folder, llm: LlmShape) -> ExpertRows:
             f"size, expert width, experts per token and experts {' '.join(str(part) for part in wanted)}, "
             f"only {known}"
         )
-    return ExpertRows(rows.where(same), llm, llm.experts)
+    return ExpertRows(_of_most_rows(rows.where(same)), llm, llm.experts)
+
+
+def _of_vllm(table: Table) -> Table:
+    """The rows of vLLM's own kernels."""
+    there = sorted(set(table.words["kernel_source"].tolist()))
+    known = [name for name in there if name.startswith(_KERNELS)]
+    if not known:
+        raise HardwareError(
+            f"{table.path} has no rows of {' or '.join(_KERNELS)}...; it has kernel_source={', '.join(there)}"
+        )
+    return table.where(np.isin(table.words["kernel_source"], known))
+
+
+def _of_most_rows(table: Table) -> Table:
+    """One kernel's: where several were measured, the one with the most rows."""
+    names, counts = np.unique(table.words["kernel_source"], return_counts=True)
+    return table.having(kernel_source=str(names[np.argmax(counts)]))
 
 
 def read_experts(
@@ -97,11 +115,13 @@ def read_experts(
             dp = expert_tp * expert_ep // tp
             tables.append(ExpertTable(expert_tp, expert_ep, _per_step(lattice, llm, products, dp)))
             notes += [f"{note} ({expert_tp} x {expert_ep} GPUs)" for note in cached]
+    kernel = str(rows.table.words["kernel_source"][0])
     derived = (
-        "experts: vLLM's fused kernel, measured at balanced loads: fewer activated ones take the time of "
-        "reading so many and the work of the tokens; the gate is a product, the choice one shortest product"
+        f"experts: {kernel}, measured at balanced loads: fewer activated ones take the time of reading so "
+        "many and the work of the tokens; the gate is a product, the choice one shortest product"
     )
-    return tuple(tables), (derived, *notes), (folder.named(rows.table),)
+    other = folder.other_versions([rows.table])
+    return tuple(tables), (derived, *notes, *other), (folder.named(rows.table),)
 
 
 def _lattice(

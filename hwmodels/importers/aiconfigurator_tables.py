@@ -3,7 +3,7 @@
 Latencies in milliseconds of one operation. All-reduces are NCCL's alone where vLLM's were not measured.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -39,7 +39,8 @@ class Folder:
 
     def version(self) -> str:
         """The vLLM version measured: the user's, or the only one present."""
-        there = sorted(path.name for path in (self.path / "gemm" / ENGINE).glob("*") if path.is_dir())
+        folders = (path.name for path in (self.path / "gemm" / ENGINE).glob("*") if path.is_dir())
+        there = sorted(folders, key=_parts_of)
         wanted = self.request.engine_version
         if not there:
             raise HardwareError(
@@ -56,13 +57,37 @@ class Folder:
         self, kind: str, name: str, counts: Sequence[str], words: Sequence[str], optional: Sequence[str] = ()
     ) -> Table:
         """The table ``name`` of a kind, on the requested GPU."""
-        path = self.path / kind / ENGINE / self.version() / f"{name}.parquet"
+        path = self.path / kind / ENGINE / self.version_of(kind, name) / f"{name}.parquet"
         return read_table(path, counts, times=("latency",), words=(*words, "device"), optional=optional)
+
+    def version_of(self, kind: str, name: str) -> str:
+        """The version of a table: that of the products; else the newest before it, else the first after it.
+
+        Not every operation was measured again for each version.
+        """
+        wanted = self.version()
+        paths = (self.path / kind / ENGINE).glob(f"*/{name}.parquet")
+        there = sorted((path.parent.name for path in paths), key=_parts_of)
+        before = [version for version in there if _parts_of(version) <= _parts_of(wanted)]
+        return (before[-1:] or there[:1] or [wanted])[0]
+
+    def other_versions(self, tables: Iterable[Table]) -> tuple[str, ...]:
+        """A note for each table that was measured with another version than the products."""
+        versions = {table.path.stem: table.path.parent.name for table in tables}
+        return tuple(
+            f"{name} is of {ENGINE} {version}: there is none of {self.version()}"
+            for name, version in versions.items()
+            if version != self.version()
+        )
 
     def named(self, table: Table) -> tuple[str, str]:
         """(name below the GPU's folder, sha256) for the stamp."""
         path = table.path.relative_to(self.path).as_posix()
         return f"{self.path.resolve().name}/{path}", table.sha256
+
+
+def _parts_of(version: str) -> list[int]:
+    return [int(part) for part in version.split(".") if part.isdigit()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +164,7 @@ class Messages:
 
 def read_messages(folder: Folder, tp: int) -> Messages:
     """Between ``tp`` ranks as vLLM runs it in CUDA graphs, else NCCL in the newest version measured."""
-    version = folder.version()
+    version = folder.version_of("comm", _TABLE)
     path = folder.path / "comm" / ENGINE / version / f"{_TABLE}.parquet"
     if path.exists() or not _nccl_versions(folder):
         words = ("backend", "allreduce_dtype", "device")
@@ -204,13 +229,14 @@ def read_all_reduce(
         f"all-reduce: the time at {size} bytes is left out, it is longer than that of larger messages"
         for size in messages.left_out
     )
-    notes = (note, *left_out, *([label] if label else []))
+    other = folder.other_versions([messages.table]) if messages.engine == ENGINE else ()
+    notes = (note, *left_out, *([label] if label else []), *other)
     return curve, notes, (folder.named(messages.table),)
 
 
 def _nccl_versions(folder: Folder) -> list[str]:
     there = (path.name for path in (folder.path / "comm" / NCCL).glob("*") if path.is_dir())
-    return sorted(there, key=lambda name: [int(part) for part in name.split(".") if part.isdigit()])
+    return sorted(there, key=_parts_of)
 
 
 def _messages(gpu: str, engine: str, version: str, table: Table, rows: Table) -> Messages:
@@ -285,7 +311,8 @@ def read_attention(folder: Folder, llm: LlmShape) -> Attention:
     )
     holder = folder if prefill_table is context else Folder(prefill_table.path.parents[4], folder.request)
     files = (holder.named(prefill_table), folder.named(generation))
-    return Attention(decode, prefill, (*notes, *prefill_notes, alone), files)
+    other = folder.other_versions([context, generation])
+    return Attention(decode, prefill, (*notes, *prefill_notes, alone, *other), files)
 
 
 def _read(folder: Folder, name: str) -> Table:

@@ -8,6 +8,8 @@ from hwmodels.models.llm_shape import LlmShape
 from hwmodels.models.load_units import model_units
 from hwmodels.models.vllm_memory import EngineLimits, Reserve, vllm_reserve
 
+# The sequences whose number ``arithmetic`` tells.
+TOLD_TOKENS = 1024
 CANDIDATE_TP = (1, 2, 4, 8)
 _NO_TP = "no model.tp of 1, 2, 4, 8 fits: write a smaller model, a larger GPU or a smaller reserve"
 
@@ -17,6 +19,7 @@ class KvCapacity:
     """KV memory of one replica (all its ranks): whole blocks, their tokens, and how it was computed.
 
     ``fewest``, ``most``: blocks at the ends of what is known of the engine's reserve (None: exactly these).
+    ``sequence_blocks``: what each sequence takes of them besides its tokens (``sequence_blocks_of``).
     """
 
     blocks: int
@@ -24,6 +27,7 @@ class KvCapacity:
     arithmetic: str
     fewest: int | None = None
     most: int | None = None
+    sequence_blocks: int = 0
 
     @property
     def ends(self) -> tuple[int, int]:
@@ -61,17 +65,19 @@ def kv_capacity(
     kept = kept_free(gpu, llm, tp, limits, activation_reserve_bytes)
     reserve = kept.size_bytes
     _check_settings(memory_utilization, block_tokens, reserve)
-    token_bytes = llm.kv_copies(tp) * llm.kv_bytes_of(layers or range(llm.layers))
+    parts = layers or range(llm.layers)
+    own_blocks = sequence_blocks_of(llm, tp=tp, block_tokens=block_tokens, layers=parts)
+    token_bytes = llm.kv_copies(tp) * llm.kv_bytes_of(parts)
     units = model_units(llm, layers=layers, expert_parts=data_parallel)
     weight_bytes = sum([unit.size_bytes for unit in units])
     block_bytes = token_bytes * block_tokens
     per_gpu = int(gpu.memory_bytes * memory_utilization) - reserve
     blocks = (per_gpu * tp - weight_bytes) // block_bytes
-    if blocks < 1:
+    if blocks <= own_blocks:
         fitting = smallest_tp(
             gpu, llm, memory_utilization, block_tokens, activation_reserve_bytes, limits=limits
         )
-        needed = weight_bytes + block_bytes
+        needed = weight_bytes + block_bytes * (1 + own_blocks)
         left = max(0, per_gpu * tp)
         raise HardwareError(_too_large(gpu=gpu, llm=llm, tp=tp, left=left, needed=needed, fitting=fitting))
     tokens = blocks * block_tokens
@@ -80,11 +86,39 @@ def kv_capacity(
         f" - {weight_bytes} B weights = {per_gpu * tp - weight_bytes} B; "
         f"// ({token_bytes} B per token x {block_tokens}) = {blocks} blocks = {tokens} tokens"
     )
+    arithmetic += sequences_told(own_blocks, blocks, block_tokens, llm.kv_sequence_bytes_on(tp, parts))
     if not kept.terms:
-        return KvCapacity(blocks, tokens, arithmetic)
+        return KvCapacity(blocks, tokens, arithmetic, sequence_blocks=own_blocks)
     spare = -(-kept.error_bytes * tp // block_bytes)
     arithmetic += f"; the reserve as vLLM {limits.version if limits else ''} profiles it: {kept.told()}"
-    return KvCapacity(blocks, tokens, arithmetic, max(1, blocks - spare), blocks + spare)
+    fewest, most = max(1 + own_blocks, blocks - spare), blocks + spare
+    return KvCapacity(blocks, tokens, arithmetic, fewest, most, own_blocks)
+
+
+def sequence_blocks_of(llm: LlmShape, *, tp: int, block_tokens: int, layers: range | None = None) -> int:
+    """Blocks that each sequence takes of these layers (None: all) for its windows and states.
+
+    A block is one of the layers that grow. The whole window is counted, as it is once a context is longer.
+    """
+    layers = layers or range(llm.layers)
+    block_bytes = llm.kv_copies(tp) * llm.kv_bytes_of(layers) * block_tokens
+    if not block_bytes:
+        raise HardwareError(
+            f"no layer of {llm.name} from {layers.start} to {layers.stop} keeps more KV with every token, "
+            "which is not modelled: write a model, or stages, with a layer of full attention each"
+        )
+    return -(-llm.kv_sequence_bytes_on(tp, layers) // block_bytes)
+
+
+def sequences_told(sequence_blocks: int, blocks: int, block_tokens: int, size_bytes: int) -> str:
+    """What windows and states take, in words; empty if there are none."""
+    if not sequence_blocks:
+        return ""
+    each = sequence_blocks - (-TOLD_TOKENS // block_tokens)
+    return (
+        f"; windows and states are {size_bytes} B per sequence = {sequence_blocks} blocks, so "
+        f"{blocks // each} sequences of {TOLD_TOKENS:,} tokens fit"
+    )
 
 
 def smallest_tp(
@@ -100,7 +134,9 @@ def smallest_tp(
     for tp in filter(llm.splits_into, CANDIDATE_TP):
         reserve = kept_free(gpu, llm, tp, limits, activation_reserve_bytes).size_bytes
         _check_settings(memory_utilization, block_tokens, reserve)
-        needed = llm.weight_bytes + llm.kv_copies(tp) * llm.kv_bytes_per_token * block_tokens
+        own_blocks = sequence_blocks_of(llm, tp=tp, block_tokens=block_tokens)
+        block_bytes = llm.kv_copies(tp) * llm.kv_bytes_per_token * block_tokens
+        needed = llm.weight_bytes + block_bytes * (1 + own_blocks)
         if (int(gpu.memory_bytes * memory_utilization) - reserve) * tp >= needed:
             return tp
     return None

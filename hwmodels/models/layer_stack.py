@@ -53,6 +53,11 @@ class LayerStack:
         return 0
 
     @property
+    def kv_bytes_per_sequence(self) -> int:
+        """0: the model keeps no KV."""
+        return 0
+
+    @property
     def max_context_tokens(self) -> int:
         """A number without effect: the model has no context."""
         return _ANY_CONTEXT

@@ -286,14 +286,33 @@ class LlmShape:
 
     def kv_sequence_bytes_of(self, layers: range) -> int:
         """Bytes of one sequence in those of these layers that keep a window or a state."""
-        kinds = [self.layer_type(layer) for layer in layers]
-        windows = 0 if self._grows(SLIDING) else kinds.count(SLIDING)
-        states = kinds.count(LINEAR)
-        found = self._kv_layer_bytes(windows) * self.window_tokens
-        if states:
-            assert self.linear is not None, self.name
-            found += states * self.linear.sequence_bytes
-        return found
+        return self._window_bytes_of(layers) + self._state_bytes_of(layers)
+
+    def kv_sequence_bytes_on(self, tp: int, layers: range) -> int:
+        """Bytes of one sequence in these layers that ``tp`` ranks hold together.
+
+        Windows are copied as other KV is, states are split over their own heads.
+        """
+        windows, states = self.kv_copies(tp) * self._window_bytes_of(layers), self._state_bytes_of(layers)
+        return windows + (states * max(1, tp // self.linear.key_heads) if self.linear is not None else 0)
+
+    @property
+    def keeps_states(self) -> bool:
+        """Whether a layer keeps a state instead of KV."""
+        return LINEAR in self.layer_types
+
+    def _window_bytes_of(self, layers: range) -> int:
+        if self._grows(SLIDING):
+            return 0
+        windows = sum(self.layer_type(layer) == SLIDING for layer in layers)
+        return self._kv_layer_bytes(windows) * self.window_tokens
+
+    def _state_bytes_of(self, layers: range) -> int:
+        states = sum(self.layer_type(layer) == LINEAR for layer in layers)
+        if not states:
+            return 0
+        assert self.linear is not None, self.name
+        return states * self.linear.sequence_bytes
 
     def _grows(self, kind: LayerType) -> bool:
         """Whether a layer keeps more with every token."""

@@ -43,11 +43,6 @@ class Parallelism:
                     "engine.data_parallel_size=1 engine.enable_expert_parallel=false, or more replicas"
                 )
             return
-        if self.dp > 1 and self.tp > 1:
-            raise HardwareError(
-                f"engine.data_parallel_size={self.dp} with model.tp={self.tp} is not supported, as vLLM then "
-                "cuts sequences over the ranks of an engine: write model.tp=1"
-            )
         if llm.experts.count % self.expert_ep or llm.experts.width % self.expert_tp:
             raise HardwareError(
                 f"{self.gpus} GPUs do not divide the {llm.experts.count} experts of width "

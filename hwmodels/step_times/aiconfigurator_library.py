@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
 from importlib import metadata
+from itertools import product
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,8 +24,9 @@ from hwmodels.models.llm_shape import LlmShape
 from hwmodels.models.parallelism import Parallelism
 from hwmodels.models.precision import Precision
 from hwmodels.profiles.profile import Curve, Lattice, OpTables, Profile, Stamp
+from hwmodels.step_times.aiconfigurator_config import LIBRARY, library_config, unasked_parts
+from hwmodels.step_times.expert_times import ExpertTimes, SharedExperts
 
-LIBRARY: Final = "aiconfigurator-core"
 # Catalogue names -> the library's names of systems that have tables for vLLM.
 SYSTEMS: Final = {
     "a100_80g": "a100_sxm", "b200": "b200_sxm", "b300": "b300_sxm", "gb200": "gb200", "gb300": "gb300",
@@ -39,22 +41,23 @@ MOST_SEQUENCES: Final = 2_048
 EVERY_COUNT: Final = 256
 TILE_TOKENS: Final = 64
 # Neighbours of an attention lattice differ by this ratio. What lies between is interpolated on ratios to a
-# form of work (hwmodels.step_times.op_table); between the points, steps are within 2 % of what the library
-# itself says (tests/hwmodels/test_aiconfigurator_library.py).
+# form of work (hwmodels.step_times.op_table); between the points, steps that decode are within 2 % and steps
+# with a prompt within 5 % of what the library itself says (tests/hwmodels/test_aiconfigurator_library.py).
 RATIO: Final = 1.35
 SHORTEST_CONTEXT: Final = 16
 _S_PER_MS: Final = 1e-3
-# What the library leaves out of a layer with experts: norms and rotary embedding of queries and keys, choice
-# of experts, quantisation of what goes into them; and, in steps with prompts, launches outside CUDA graphs.
-# Seconds per such layer, fitted on measured runs (docs/SILICON.md), which replace them to fit.
-EXPERT_LAYER_S = 20e-6
-EXPERT_LAYER_PROMPT_S = 180e-6
 _VERSION: Final = (
     "current"  # the newest whole set of tables of a system; without it, hundreds of files are read
 )
 _MOST_ERROR: Final = 200
-_ATTENTION: Final = "attention"
+# Ends of its names of what depends on context (a latent's projections are inside), and of the head.
+_ATTENTION: Final = ("attention", "mla_block", "gdn_scan", "gdn_recurrence")
 _HEAD: Final = "logits_gemm"
+# Its names of what engines in data parallel do together.
+_ROUTED: Final = ("moe", "moe_pre_dispatch", "moe_post_dispatch", "moe_overlap")
+# Up to so many tokens vLLM computes shared experts beside the routed ones, in a stream of their own, and the
+# library knows such steps as decode steps (VLLM_SHARED_EXPERTS_STREAM_TOKEN_THRESHOLD).
+BESIDE_TOKENS: Final = 256
 # The popularity of experts in its tables of vLLM.
 _SKEW: Final = "experts are chosen by a power law of 1.2"
 # The library's words for number formats (its GEMMQuantMode, MoEQuantMode, KVCacheQuantMode).
@@ -77,9 +80,10 @@ _FP4_CORES: Final = frozenset({"b200", "b300", "gb200", "gb300", "rtx_pro_6000"}
 class Asked:
     """What the library is asked for: a model in the form of a config.json, and how it is stored and split."""
 
-    config: tuple[tuple[str, Any], ...]
+    config: str
     system: str
     tp: int
+    dp: int
     expert_tp: int
     expert_ep: int
     matrices: str
@@ -87,26 +91,38 @@ class Asked:
     kv: str
 
 
+class NoTimes(HardwareError):
+    """The library has no times for a model, its formats or its split on a GPU."""
+
+
 class Operations:
-    """The operations of one model on one rank; every time is in seconds per step."""
+    """The operations of one model on one rank; every time is in seconds per step.
 
-    def __init__(self, asked: Asked, expert_layers: int = 0) -> None:
-        """``expert_layers``: number of layers with experts, whose kernels the library has not all.
+    Of engines in data parallel it has one engine's own; ``routed_s`` is what they do together.
+    """
 
-        Raises HardwareError if the library is not installed or has no table for an operation.
-        """
-        self._left_out_s = expert_layers * EXPERT_LAYER_S
-        self._launches_s = expert_layers * EXPERT_LAYER_PROMPT_S
+    def __init__(self, asked: Asked) -> None:
+        """Raises HardwareError if the library is not installed or has no table for an operation."""
         self._engine = _compiled(asked)
         with _told(asked.system):
             context, generation = self._engine.run_static_per_op(batch_size=1, isl=64, osl=2)
-        self._context = _places([row[0] for row in context])
-        self._generation = _places([row[0] for row in generation])
+        self._engines = asked.dp
+        self._context = _places([row[0] for row in context], asked.dp > 1)
+        self._generation = _places([row[0] for row in generation], asked.dp > 1)
 
     def dense_s(self, tokens: int) -> float:
         """All operations over ``tokens`` except attention and the head: products, experts, all-reduces."""
-        rows = self._engine.evaluate_context_ops(self._context.rest, batch_size=1, s=tokens)
-        return _seconds(rows) + self._left_out_s
+        return self._over(tokens, self._context.rest, self._generation.rest)
+
+    def routed_s(self, tokens: int) -> float:
+        """Experts of a step in which all engines together have ``tokens``, and their exchange."""
+        each = -(-tokens // self._engines)
+        return self._over(each, self._context.routed, self._generation.routed)
+
+    def _over(self, tokens: int, context: list[int], generation: list[int]) -> float:
+        if tokens <= BESIDE_TOKENS:
+            return _seconds(self._engine.evaluate_generation_ops(generation, batch_size=tokens, s=1))
+        return _seconds(self._engine.evaluate_context_ops(context, batch_size=1, s=tokens))
 
     def head_s(self, sequences: int) -> float:
         """The language-model head over one token of each sequence."""
@@ -115,10 +131,10 @@ class Operations:
         )
 
     def prefill_s(self, new: int, cached: int) -> float:
-        """Attention of a chunk of ``new`` tokens behind ``cached``, and launches of a step with prompts."""
+        """Attention of a chunk of ``new`` tokens behind ``cached``."""
         places = self._context.attention
         rows = self._engine.evaluate_context_ops(places, batch_size=1, s=new, prefix=cached)
-        return _seconds(rows) + self._launches_s
+        return _seconds(rows)
 
     def decode_s(self, sequences: int, context: int) -> float:
         """Attention of a decode step of ``sequences`` with ``context`` tokens each."""
@@ -133,37 +149,72 @@ class _Places:
     rest: list[int]
     attention: list[int]
     head: list[int]
+    routed: list[int]
 
 
 @cache
 def asked_profile(gpu: str, llm: LlmShape, parallelism: Parallelism) -> Profile:
-    """The operation tables of ``llm`` on ``gpu`` (a catalogue name), from the library.
+    """The operation tables of ``llm`` on ``gpu`` (a catalogue name), from the library, as it has them.
 
     Raises HardwareError if the library is not installed, or has no times for this model, GPU or split.
     """
     source = tables_stamp(gpu)
+    operations, asked = _operations(gpu, llm, parallelism)
+    stamp = Stamp(
+        gpu=gpu,
+        llm=llm.name,
+        tp=parallelism.tp,
+        engine=ENGINE,
+        engine_version=_version_of_tables(asked.system),
+        precision=llm.formats.text,
+        source=source,
+        licence=LICENCE,
+        files=(),
+        notes=_notes(asked, llm),
+    )
+    return Profile(stamp, _tables(operations, llm, asked.system))
+
+
+@cache
+def asked_group(gpu: str, llm: LlmShape, parallelism: Parallelism) -> SharedExperts:
+    """What engines in data parallel do together: the experts of the busiest rank and the exchange, as one.
+
+    Raises HardwareError as ``asked_profile``.
+    """
+    operations, asked = _operations(gpu, llm, parallelism)
+    counts = [parallelism.dp * count for count in _counts(MOST_TOKENS)]
+    with _told(asked.system):
+        curve = _curve(counts, operations.routed_s)
+    every = np.interp(np.arange(1, counts[-1] + 1), curve.counts, curve.seconds)
+    seconds = np.concatenate([[0.0], np.maximum.accumulate(every)])
+    times = ExpertTimes(seconds, np.zeros(len(seconds)), source=f"experts: {tables_stamp(gpu)}; {_SKEW}")
+    return SharedExperts(gpu, (), (), LIBRARY, whole=times)
+
+
+@cache
+def _operations(gpu: str, llm: LlmShape, parallelism: Parallelism) -> tuple[Operations, Asked]:
+    """The operations as they will run, or the nearest that the library has tables of."""
     first: HardwareError | None = None
     for asked in _ways(gpu, llm, parallelism):
         try:
-            tables = _tables(Operations(asked, llm.moe_layers), llm, asked.system)
+            operations = Operations(asked)
+            with _told(asked.system):
+                operations.decode_s(1, SHORTEST_CONTEXT)
+            return operations, asked
         except HardwareError as error:
             first = first or error
-            continue
-        stamp = Stamp(
-            gpu=gpu,
-            llm=llm.name,
-            tp=parallelism.tp,
-            engine=ENGINE,
-            engine_version=_version_of_tables(asked.system),
-            precision=llm.formats.text,
-            source=source,
-            licence=LICENCE,
-            files=(),
-            notes=_notes(asked, llm),
-        )
-        return Profile(stamp, tables)
     assert first is not None, "there is at least one way to ask"
     raise first
+
+
+@cache
+def missing_times(gpu: str, llm: LlmShape, parallelism: Parallelism) -> str:
+    """Why the library cannot answer; empty if it can. Raises HardwareError if it is not installed."""
+    try:
+        _operations(gpu, llm, parallelism)
+    except NoTimes as error:
+        return str(error)
+    return ""
 
 
 def library_version() -> str:
@@ -197,7 +248,10 @@ def tables_stamp(gpu: str) -> str:
 
 
 def _ways(gpu: str, llm: LlmShape, parallelism: Parallelism) -> Iterator[Asked]:
-    """What to ask for, the nearest first: tables of fp8 in blocks stand in for plain fp8 and the reverse."""
+    """What to ask for, the nearest first: tables of fp8 in blocks stand in for plain fp8 and the reverse.
+
+    Sparse attention has tables of few formats: those of 16-bit products and KV stand in.
+    """
     system, precision = SYSTEMS[gpu], llm.formats
     if llm.experts is None and precision.mlp != precision.attention:
         raise HardwareError(
@@ -206,19 +260,24 @@ def _ways(gpu: str, llm: LlmShape, parallelism: Parallelism) -> Iterator[Asked]:
             "engine.step_time=roofline"
         )
     _check_formats(precision, llm)
-    matrices = _MATRICES[precision.attention]
+    matrices: tuple[str, ...] = (_MATRICES[precision.attention],)
+    kv: tuple[str, ...] = (_KV[precision.kv],)
+    if llm.latent is not None and llm.latent.index is not None:
+        matrices, kv = (*matrices, "fp8_block", "bfloat16"), (*kv, "bfloat16")
     wanted = _EXPERTS[precision.experts] if llm.experts is not None else "bfloat16"
-    config = tuple(hf_config(llm).items())
-    for experts in dict.fromkeys((wanted, _STAND_INS.get(wanted, wanted))):
+    config = json.dumps(library_config(llm))
+    every = product((wanted, _STAND_INS.get(wanted, wanted)), matrices, kv)
+    for experts, product_format, kv_format in dict.fromkeys(every):
         yield Asked(
             config=config,
             system=system,
             tp=parallelism.tp,
+            dp=parallelism.dp,
             expert_tp=parallelism.expert_tp if llm.experts is not None else 1,
             expert_ep=parallelism.expert_ep,
-            matrices=_on(gpu, matrices),
+            matrices=_on(gpu, product_format),
             experts=_on(gpu, experts),
-            kv=_KV[precision.kv],
+            kv=kv_format,
         )
 
 
@@ -245,6 +304,10 @@ def _notes(asked: Asked, llm: LlmShape) -> tuple[str, ...]:
         notes.append(_SKEW)
         if asked.experts not in (wanted, f"{wanted}_wo"):
             notes.append(f"experts in {wanted} take its times of {asked.experts}")
+    notes += unasked_parts(llm)
+    stored = _MATRICES[llm.formats.attention]
+    if asked.matrices not in (stored, f"{stored}_wo"):
+        notes.append(f"attention in {stored} takes its times of {asked.matrices}")
     if llm.formats.attention == "fp8_block":
         notes.append("products of fp8 in blocks take its times of plain fp8")
     return tuple(notes)
@@ -267,13 +330,14 @@ def _compiled(asked: Asked) -> Any:
     """The library's compiled engine. It reads the model from a folder, as of a checkpoint."""
     library = _library()
     with tempfile.TemporaryDirectory() as folder, _told(asked.system):
-        (Path(folder) / "config.json").write_text(json.dumps(dict(asked.config)))
+        (Path(folder) / "config.json").write_text(asked.config)
         return library.EngineHandle.compile(
             folder,
             asked.system,
             ENGINE,
             backend_version=_VERSION,
             tp_size=asked.tp,
+            attention_dp_size=asked.dp,
             moe_tp_size=asked.expert_tp,
             moe_ep_size=asked.expert_ep,
             gemm_quant_mode=asked.matrices,
@@ -292,7 +356,7 @@ def _told(system: str) -> Iterator[None]:
         yield
     except (RuntimeError, ValueError, KeyError, AssertionError) as error:
         first = " ".join(str(error).split())[:_MOST_ERROR]
-        raise HardwareError(
+        raise NoTimes(
             f"{LIBRARY} has no times for this model on {system} ({first}): write another model.precision, "
             "model.tp or cluster, or engine.step_time=roofline"
         ) from error
@@ -311,77 +375,24 @@ def _library() -> Any:
     return sdk
 
 
-def _places(names: Sequence[str]) -> _Places:
+def _places(names: Sequence[str], together: bool) -> _Places:
+    """``together``: experts and their exchange are apart from the rest."""
     attention = [place for place, name in enumerate(names) if name.endswith(_ATTENTION)]
     head = [place for place, name in enumerate(names) if name.endswith(_HEAD)]
-    rest = [place for place in range(len(names)) if place not in {*attention, *head}]
-    return _Places(rest, attention, head)
+    routed = [place for place, name in enumerate(names) if together and name.endswith(_ROUTED)]
+    rest = [place for place in range(len(names)) if place not in {*attention, *head, *routed}]
+    return _Places(rest, attention, head, routed)
 
 
 def _seconds(rows: Sequence[tuple[str, float, float, str]]) -> float:
     return sum(row[1] for row in rows) * _S_PER_MS
 
 
-def asked_of(llm: LlmShape) -> bool:
-    """Whether a model has no part that the library is not asked for."""
-    return not _odd_part(llm)
-
-
-def _odd_part(llm: LlmShape) -> str:
-    if llm.latent is not None:
-        return "latent attention"
-    if not llm.gated_mlp:
-        return "an MLP without a gate"
-    if llm.experts is None:
-        return ""
-    if llm.experts.shared_width:
-        return "shared experts"
-    return "dense layers before its experts" if llm.experts.dense_layers else ""
-
-
-def hf_config(llm: LlmShape) -> dict[str, Any]:
-    """``llm`` in the form of a config.json, under the name of an architecture that the library knows.
-
-    Raises HardwareError for shapes whose operations it would not add up: latent attention, shared experts,
-    dense layers before a mixture, MLPs without a gate.
-    """
-    if odd := _odd_part(llm):
-        raise HardwareError(
-            f"{llm.name} has {odd}, which is not asked from {LIBRARY}: write engine.step_time=roofline or "
-            "engine.profile=FILE"
-        )
-    config = {
-        "architectures": [_architecture(llm)],
-        "num_hidden_layers": llm.layers,
-        "hidden_size": llm.hidden,
-        "num_attention_heads": llm.heads,
-        "num_key_value_heads": llm.kv_heads,
-        "head_dim": llm.head_dim,
-        "intermediate_size": llm.intermediate,
-        "vocab_size": llm.vocab,
-        "max_position_embeddings": llm.max_context_tokens,
-    }
-    if llm.experts is None:
-        return config
-    return config | {
-        "num_experts": llm.experts.count,
-        "num_experts_per_tok": llm.experts.per_token,
-        "moe_intermediate_size": llm.experts.width,
-    }
-
-
-def _architecture(llm: LlmShape) -> str:
-    if llm.experts is not None:
-        return "Qwen3MoeForCausalLM"
-    return "Qwen3ForCausalLM" if llm.qk_norm else "LlamaForCausalLM"
-
-
 def _tables(operations: Operations, llm: LlmShape, system: str) -> OpTables:
-    counts = [*range(1, EVERY_COUNT + 1), *range(EVERY_COUNT + TILE_TOKENS, MOST_TOKENS + 1, TILE_TOKENS)]
     contexts = _geometric(SHORTEST_CONTEXT, llm.max_context_tokens)
     with _told(system):
         return OpTables(
-            dense=_curve(counts, operations.dense_s),
+            dense=_curve(_counts(MOST_TOKENS), operations.dense_s),
             head=_curve(range(1, MOST_SEQUENCES + 1), operations.head_s),
             all_reduce=None,
             decode=(_lattice(_geometric(1, MOST_SEQUENCES), contexts, operations.decode_s),),
@@ -389,6 +400,10 @@ def _tables(operations: Operations, llm: LlmShape, system: str) -> OpTables:
             mixed=(),
             skew=None,
         )
+
+
+def _counts(last: int) -> list[int]:
+    return [*range(1, EVERY_COUNT + 1), *range(EVERY_COUNT + TILE_TOKENS, last + 1, TILE_TOKENS)]
 
 
 def _curve(counts: Sequence[int], seconds: Callable[[int], float]) -> Curve:

@@ -113,30 +113,13 @@ class ExpertTimes:
     __slots__ = ("_seconds", "experts_s", "labels", "max_tokens", "moved_s", "source")
 
     def __init__(
-        self,
-        table: ExpertTable | ExpertLines,
-        routing: Routing,
-        exchange: Exchange | None = None,
-        gpu: str = "",
+        self, experts_s: Floats, moved_s: Floats, *, source: str, labels: tuple[str, ...] = ()
     ) -> None:
-        last = table.last_tokens if isinstance(table, ExpertLines) else table.lattice.axes[0][-1]
-        moved = np.zeros(1)
-        if exchange is not None:
-            counts = np.arange(1, exchange.curve.counts[-1] + 1)
-            moved = np.interp(counts, exchange.curve.counts, exchange.curve.seconds)
-            last = min(last, len(counts))
-        tokens = np.arange(1, last + 1, dtype=np.float64)
-        # Experts and exchange, at 0, 1, ... tokens; the exchange covers more tokens.
-        self.experts_s: Floats = _from_none(_slowest_s(table, routing, tokens))
-        self.moved_s: Floats = _from_none(moved)
-        moved_s = self.moved_s[: last + 1] if exchange is not None else 0.0
-        self._seconds: list[float] = (self.experts_s + moved_s).tolist()
-        self.max_tokens = last
-        self.source = _source(table, routing, exchange)
-        measured = exchange is not None and exchange.source
-        self.labels: tuple[str, ...] = (
-            (f"{EXCHANGE_LABEL}{exchange.ranks} {gpu}: {measured}",) if exchange is not None else ()
-        )
+        """Seconds of the experts and of the exchange at 0, 1, ... tokens; the exchange covers no fewer."""
+        self.experts_s, self.moved_s = experts_s, moved_s
+        self._seconds: list[float] = (experts_s + moved_s[: len(experts_s)]).tolist()
+        self.max_tokens = len(experts_s) - 1
+        self.source, self.labels = source, labels
 
     def seconds(self, tokens: int) -> float:
         """Seconds of a step in which all ranks together have ``tokens``; 0 for no tokens."""
@@ -153,11 +136,33 @@ class ExpertTimes:
         return np.array(self._seconds)
 
 
+def routed_times(
+    table: ExpertTable | ExpertLines, routing: Routing, exchange: Exchange | None = None, gpu: str = ""
+) -> ExpertTimes:
+    """Times by activated experts, at the tokens that the table covers, or the exchange if there is one.
+
+    Engines side by side bring more tokens than one engine's table has: beyond its end every expert is read,
+    and the time goes on in the line of its last tokens.
+    """
+    last = table.last_tokens if isinstance(table, ExpertLines) else table.lattice.axes[0][-1]
+    moved: Floats = np.zeros(last)
+    labels: tuple[str, ...] = ()
+    if exchange is not None:
+        counts = np.arange(1, exchange.curve.counts[-1] + 1)
+        moved = np.interp(counts, exchange.curve.counts, exchange.curve.seconds)
+        last = len(counts)
+        labels = (f"{EXCHANGE_LABEL}{exchange.ranks} {gpu}: {exchange.source}",)
+    tokens = np.arange(1, last + 1, dtype=np.float64)
+    experts_s = _from_none(_slowest_s(table, routing, tokens))
+    return ExpertTimes(experts_s, _from_none(moved), source=_source(table, routing, exchange), labels=labels)
+
+
 @dataclass(frozen=True, slots=True)
 class SharedExperts:
     """All known ways to share a model's experts between GPUs, and the exchange between engines.
 
-    ``holder``: the source, in words; ``error_band``: the error of the times.
+    ``holder``: the source, in words; ``error_band``: the error of the times. ``whole``: times of the one way
+    that was asked for, whichever experts tokens choose.
     """
 
     gpu: str
@@ -165,21 +170,30 @@ class SharedExperts:
     exchange: tuple[Exchange, ...]
     holder: str
     error_band: str = ""
+    whole: ExpertTimes | None = None
 
     def times(self, llm: LlmShape, parallelism: Parallelism, skew: float = 0.0) -> ExpertTimes:
         """The times of one way to share; HardwareError names the missing table."""
         assert llm.experts is not None, "a mixture of experts"
+        if self.whole is not None:
+            return self.whole
         routing = Routing(llm.experts.count, llm.experts.per_token, skew)
         table = self._way(llm.name, parallelism)
         if parallelism.dp == 1:
-            return ExpertTimes(table, routing)
+            return routed_times(table, routing)
         for exchange in self.exchange:
             if exchange.ranks == parallelism.dp:
-                return ExpertTimes(table, routing, exchange, self.gpu)
+                return routed_times(table, routing, exchange, self.gpu)
         raise HardwareError(
             f"{self.holder} has no all-gather and reduce-scatter times between {parallelism.dp} {self.gpu}: "
             "import a profile with aiconfigurator=FOLDER, that GPU's folder, which has times for 2, 4 and 8"
         )
+
+    def knows(self, parallelism: Parallelism) -> bool:
+        """Whether there are times of this way to share, and of the exchange that it needs."""
+        way = (parallelism.expert_tp, parallelism.expert_ep)
+        there = any((one.expert_tp, one.expert_ep) == way for one in self.ways)
+        return there and (parallelism.dp == 1 or any(one.ranks == parallelism.dp for one in self.exchange))
 
     def _way(self, llm: str, parallelism: Parallelism) -> ExpertTable | ExpertLines:
         wanted = (parallelism.expert_tp, parallelism.expert_ep)

@@ -1,7 +1,7 @@
 """Selects the best rung of the step-time ladder that exists for a (GPU, model, tensor-parallel size)."""
 
 from dataclasses import replace
-from typing import Literal, get_args
+from typing import Final, Literal, get_args
 
 from hwmodels.catalogue import llm_names, load_llm
 from hwmodels.errors import HardwareError
@@ -10,21 +10,30 @@ from hwmodels.models.llm_shape import LlmShape
 from hwmodels.models.parallelism import Parallelism
 from hwmodels.profiles.profile import Curve, Profile
 from hwmodels.profiles.step_profile import StepProfile
-from hwmodels.step_times.aiconfigurator_library import asked_of, asked_profile, knows
+from hwmodels.step_times.aiconfigurator_config import asked_of
+from hwmodels.step_times.aiconfigurator_library import asked_group, knows, missing_times
 from hwmodels.step_times.all_reduce_catalogue import Imitated, load_all_reduce
 from hwmodels.step_times.expert_error import other_skew, routing_errors
 from hwmodels.step_times.expert_times import SharedExperts, experts_of, lined
+from hwmodels.step_times.library_step import library_model
 from hwmodels.step_times.linear_catalogue import LinearKey, linear_experts, linear_keys, linear_step_model
 from hwmodels.step_times.linear_fit import linear_model, tiled_model
 from hwmodels.step_times.linear_step import LinearStepModel, TiledStepModel
 from hwmodels.step_times.mixture_step import MixtureStepModel
 from hwmodels.step_times.op_table_step import OpTableStepModel
+from hwmodels.step_times.roofline_experts import roofline_experts
 from hwmodels.step_times.roofline_fit import roofline_model
-from hwmodels.step_times.roofline_step import RooflineStepModel, efficiencies_of, roofline_step_model
+from hwmodels.step_times.roofline_step import (
+    MAX_PREFILL_TOKENS,
+    RooflineStepModel,
+    efficiencies_of,
+    roofline_step_model,
+)
 from hwmodels.step_times.step_time import StepModel
 from hwmodels.step_times.whole_step import WholeStepModel
 from hwmodels.step_times.whole_step_error import whole_step_model
 
+_BY_ROOFLINE: Final = "experts and attention are a roofline by the datasheet: neither was measured"
 StepModelKind = Literal[
     "auto", "whole_step", "op_table", "linear", "calibrated_roofline", "roofline", "aiconfigurator"
 ]
@@ -59,11 +68,8 @@ def step_model(
     parallelism.check(llm)
     if kind == "whole_step" or isinstance(profile, StepProfile):
         return _of_whole_steps(kind, profile, parallelism)
-    if kind == "aiconfigurator" or (
-        kind == "auto" and profile is None and asks_library(gpu, llm, parallelism)
-    ):
-        return _of_library(gpu, llm, parallelism)
-    llm.require_known_attention()
+    if kind == "aiconfigurator" or (kind == "auto" and profile is None and _answers(gpu, llm, parallelism)):
+        return library_model(gpu.name, llm, parallelism)
     if llm.experts is not None:
         return _of_mixture(
             kind,
@@ -71,6 +77,7 @@ def step_model(
             llm=llm,
             parallelism=parallelism,
             profile=profile,
+            imitated=imitated,
             expert_skew=expert_skew,
             shared_tokens=shared_tokens,
         )
@@ -86,10 +93,27 @@ def step_model(
         )
     if kind == "linear" or (kind == "auto" and key in linear_keys()):
         return _of_shared(linear_step_model(key), shared_tokens)
-    declared = roofline_step_model(
-        gpu, llm, tp, all_reduce=load_all_reduce(gpu.name, imitated), efficiencies=efficiencies_of(gpu)
+    return _of_shared(_declared(gpu, llm, tp, imitated), shared_tokens)
+
+
+def _declared(gpu: Gpu, llm: LlmShape, tp: int, imitated: Imitated | None) -> RooflineStepModel:
+    """The datasheet's roofline; of a mixture all but the routed experts."""
+    links = load_all_reduce(gpu.name, imitated)
+    model = roofline_step_model(gpu, llm, tp, all_reduce=links, efficiencies=efficiencies_of(gpu))
+    return model if llm.experts is None else replace(model, labels=(*model.labels, _BY_ROOFLINE))
+
+
+def _roofline_experts(gpu: Gpu, llm: LlmShape, parallelism: Parallelism) -> SharedExperts:
+    shares = efficiencies_of(gpu)
+    return roofline_experts(
+        gpu,
+        llm,
+        parallelism,
+        compute=shares.compute,
+        memory=shares.memory,
+        all_reduce=load_all_reduce(gpu.name),
+        last_tokens=MAX_PREFILL_TOKENS,
     )
-    return _of_shared(declared, shared_tokens)
 
 
 def asks_library(gpu: Gpu, llm: LlmShape, parallelism: Parallelism) -> bool:
@@ -97,19 +121,25 @@ def asks_library(gpu: Gpu, llm: LlmShape, parallelism: Parallelism) -> bool:
 
     16-bit models keep the catalogue's coefficients or the datasheet; a mixture without coefficients is asked.
     """
-    if not knows(gpu.name) or parallelism.dp > 1 or not asked_of(llm):
+    if not knows(gpu.name) or not asked_of(llm):
         return False
-    known = linear_key(gpu, llm, parallelism.tp) in linear_keys()
-    return llm.quantised or (llm.experts is not None and not known)
+    if llm.experts is None:
+        return llm.quantised
+    return llm.quantised or not _in_catalogue(gpu, llm, parallelism)
 
 
-def _of_library(gpu: Gpu, llm: LlmShape, parallelism: Parallelism) -> StepModel:
-    if parallelism.dp > 1:
-        raise HardwareError(
-            "engine.step_time=aiconfigurator describes a single engine: write engine.data_parallel_size=1, "
-            "or engine.profile=FILE"
-        )
-    return OpTableStepModel(asked_profile(gpu.name, llm, parallelism))
+def _in_catalogue(gpu: Gpu, llm: LlmShape, parallelism: Parallelism) -> bool:
+    """Whether the catalogue has coefficients of a mixture that is shared like this."""
+    key = linear_key(gpu, llm, parallelism.tp)
+    return key in linear_keys() and linear_experts(key).knows(parallelism)
+
+
+def _answers(gpu: Gpu, llm: LlmShape, parallelism: Parallelism) -> bool:
+    """Whether ``auto`` takes the library's times: it is asked, and has all of them.
+
+    Raises HardwareError if it is asked and not installed: which times a run has is not left to chance.
+    """
+    return asks_library(gpu, llm, parallelism) and not missing_times(gpu.name, llm, parallelism)
 
 
 def of_stages(model: StepModel, resident_tokens: int) -> StepModel:
@@ -142,9 +172,13 @@ def shared_experts(
     profile: Profile | None,
     kind: str = "auto",
 ) -> SharedExperts:
-    """The known times of the experts: tables or lines of a profile, else lines of the catalogue."""
+    """The known times of the experts: of a profile, of the library, of the catalogue, or by the roofline."""
     if profile is not None:
         return lined(profile) if kind == "linear" else experts_of(profile)
+    if kind == "aiconfigurator" or (kind == "auto" and _answers(gpu, llm, parallelism)):
+        return asked_group(gpu.name, llm, parallelism)
+    if kind == "roofline" or (kind == "auto" and not _in_catalogue(gpu, llm, parallelism)):
+        return _roofline_experts(gpu, llm, parallelism)
     return linear_experts(linear_key(gpu, llm, parallelism.tp))
 
 
@@ -155,22 +189,30 @@ def _of_mixture(
     llm: LlmShape,
     parallelism: Parallelism,
     profile: Profile | None,
+    imitated: Imitated | None,
     expert_skew: float,
     shared_tokens: int | None,
 ) -> StepModel:
-    """Only from measured operations: a roofline cannot tell which experts a step reads."""
+    """The experts of a step beside the rest of it; without measurements both by the datasheet's roofline."""
     key = linear_key(gpu, llm, parallelism.tp)
-    if kind not in ("auto", "op_table", "linear") or (
-        profile is None and (kind == "op_table" or key not in linear_keys())
-    ):
+    if kind == "calibrated_roofline" or (kind == "op_table" and profile is None):
         raise HardwareError(
-            f"no expert times for {llm.name} on {gpu.name} tp={parallelism.tp}: a mixture of experts needs "
-            "measured operations; write engine.profile=FILE, made with servetwin profile import, "
-            "and engine.step_time=auto"
+            f"engine.step_time={kind} has no expert times for {llm.name} on {gpu.name} tp={parallelism.tp}: "
+            "write engine.profile=FILE, made with servetwin profile import, and engine.step_time=auto; or "
+            "engine.step_time=roofline"
+        )
+    if kind == "linear" and profile is None and key not in linear_keys():
+        raise HardwareError(
+            f"no expert times for {llm.name} on {gpu.name} tp={parallelism.tp} in the catalogue: write "
+            "engine.step_time=auto"
         )
     experts = shared_experts(gpu, llm, parallelism, profile, kind)
     times = experts.times(llm, parallelism, expert_skew)
-    rest = _of_shared(_rest(kind, gpu, llm, key, profile), shared_tokens)
+    declared = profile is None and (
+        kind == "roofline" or (kind == "auto" and not _in_catalogue(gpu, llm, parallelism))
+    )
+    whole = _declared(gpu, llm, parallelism.tp, imitated) if declared else _rest(kind, gpu, llm, key, profile)
+    rest = _of_shared(whole, shared_tokens)
     model = MixtureStepModel(rest, times, parallelism.dp == 1)
     if parallelism.dp > 1:
         return model
@@ -182,7 +224,7 @@ def _of_mixture(
 
 
 def _rest(kind: str, gpu: Gpu, llm: LlmShape, key: LinearKey, profile: Profile | None) -> StepModel:
-    """All of a step except the experts."""
+    """All of a step except the experts, as measured."""
     if profile is None:
         return linear_step_model(key)
     measured = _required(kind, profile, gpu, llm, key.tp)

@@ -67,7 +67,8 @@ def with_swap_space(config: RunConfig, model: HostedModel, replica: Replica) -> 
         return replica
     assert config.cluster.topology is not None, "refused before"
     spec = load_cluster(config.cluster.topology)
-    block_bytes = replica.block_tokens * model.shape.kv_bytes_per_token / model.tp
+    shape = model.shape
+    block_bytes = replica.block_tokens * shape.kv_bytes_per_token * shape.kv_copies(model.tp) / model.tp
     blocks = int(config.engine.swap_space_gib * _GIB // block_bytes)
     if not blocks:
         raise UserError(
@@ -98,7 +99,7 @@ def _hand_over(config: RunConfig) -> HandOverParts | None:
     if not config.system.instances.split:
         return None
     (model,) = hosted_models(config)
-    return HandOverParts(model.shape.kv_bytes_per_token, config.http.hand_over == TOGETHER)
+    return HandOverParts(model.kv_bytes, config.http.hand_over == TOGETHER)
 
 
 # Decode speed is estimated with contexts of this length, as many as fit in memory or the engine may run.
@@ -120,7 +121,14 @@ def prototype_of(config: RunConfig, hosted: HostedModel, hardware: Hardware) -> 
         prefix_caching=engine.prefix_caching,
         max_model_len=max_model_len(config, hosted),
         kv_pools=virtual_engines(config),
+        sequence_blocks=hardware.sequence_blocks,
     )
+    if replica.room_tokens <= replica.sequence_tokens and replica.sequence_tokens:
+        raise UserError(
+            f"a KV pool of {replica.kv_blocks // replica.kv_pools} blocks less those of engine.watermark "
+            f"holds no sequence of {hosted.name}, whose windows and states take {replica.sequence_blocks}: "
+            "write engine.watermark=0, a larger model.tp or a GPU with more memory"
+        )
     return with_swap_space(config, hosted, replica)
 
 
@@ -136,15 +144,28 @@ def replicas_of(
         return language_replicas(config) if decodes_in_stages(config) else stage_replicas(config)
     prototypes = prototypes_of(config, hardware)
     if start is not None:
-        return with_roles(hosted_models(config), start, prototypes)
+
+        def prototype(model: HostedModel, role: Role) -> Replica:
+            return prototype_of(config, model, hardware[model.name].of_role(role))
+
+        return with_roles(hosted_models(config), start, prototype)
     return [
         replace(prototypes[model.name], id=id, gpus=gpus) for id, (model, gpus) in enumerate(seats_of(config))
     ]
 
 
 def prototypes_of(config: RunConfig, hardware: Mapping[str, Hardware]) -> dict[str, Replica]:
-    """Return the ``prototype_of`` every hosted model."""
-    return {model.name: prototype_of(config, model, hardware[model.name]) for model in hosted_models(config)}
+    """Return the ``prototype_of`` every hosted model; of roles with unequal memory, that with less."""
+    return {
+        model.name: prototype_of(config, model, _least(hardware[model.name]))
+        for model in hosted_models(config)
+    }
+
+
+def _least(hardware: Hardware) -> Hardware:
+    both = hardware, hardware.of_role("decode")
+    least = min(both, key=lambda one: one.kv_blocks)
+    return replace(least, sequence_blocks=max([one.sequence_blocks for one in both]))
 
 
 def controller_of(
@@ -257,10 +278,11 @@ def estimates_of(config: RunConfig, hardware: Mapping[str, Hardware]) -> Estimat
 
 
 def _estimates(config: RunConfig, model: str, hardware: Hardware) -> ModelEstimates:
-    engine, rows = config.engine, hardware.rows
-    kv_tokens = hardware.kv_blocks * engine.block_tokens
-    context = min(ESTIMATE_CONTEXT_TOKENS, kv_tokens)
-    sequences = max(1, min(engine.max_num_seqs, kv_tokens // context))
+    engine, decoding = config.engine, hardware.of_role("decode")
+    rows, kv_tokens = decoding.rows, decoding.kv_blocks * engine.block_tokens
+    own_tokens = decoding.sequence_blocks * engine.block_tokens
+    context = min(ESTIMATE_CONTEXT_TOKENS, kv_tokens - own_tokens)
+    sequences = max(1, min(engine.max_num_seqs, kv_tokens // (context + own_tokens)))
     # A table may end before the KV memory does: then use the largest state that the table covers.
     while sequences > 1 and sequences * context > rows.decode(sequences)[-1][0]:
         sequences -= 1
@@ -269,7 +291,8 @@ def _estimates(config: RunConfig, model: str, hardware: Hardware) -> ModelEstima
         return _estimates_in_stages(
             config=config, model=model, hardware=hardware, batch=batch, sequences=sequences, context=context
         )
-    prefill, decode = rows.mixed(0, 0, ((0, 0, batch),)), rows.decode_cost(sequences, sequences * context)
+    prefill = hardware.rows.mixed(0, 0, ((0, 0, batch),))
+    decode = rows.decode_cost(sequences, sequences * context)
     ranks = engine.data_parallel_size  # all ranks of a group do the same
     prefill_s = (prefill + hardware.together([batch] * ranks)) / FIXED_PER_S
     decode_s = (decode + hardware.together([sequences] * ranks)) / FIXED_PER_S

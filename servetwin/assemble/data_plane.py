@@ -16,10 +16,18 @@ from simcore.data_plane.setup import DataPlaneSetup
 
 def spec_of(config: RunConfig) -> ClusterSpec | None:
     """Return the cluster with its links; None without. UserError if replicas do not fit its hosts."""
-    name, tp = config.cluster.topology, config.model.tp
+    name = config.cluster.topology
     if name is None:
         return None
     spec = spec_of_cluster(config.cluster)
+    for tp in dict.fromkeys((config.model.tp, *config.model.tp_of_roles)):
+        _check_hosts(config, spec, tp)
+    return spec
+
+
+def _check_hosts(config: RunConfig, spec: ClusterSpec, tp: int) -> None:
+    """Refuse instances of ``tp`` GPUs that fit no hosts."""
+    name = config.cluster.topology
     per_host, warm = spec.gpus_per_host, config.cluster.start == "warm"
     spans = warm and tp % per_host == 0
     if not spec.holds_instances_of(tp) and not spans:
@@ -33,7 +41,6 @@ def spec_of(config: RunConfig) -> ClusterSpec | None:
             f"cluster.start=host has a copy in the memory of one host, and model.tp={tp} needs GPUs of "
             f"{tp // per_host} hosts of cluster={name}: write cluster.start=ssd, remote or warm"
         )
-    return spec
 
 
 def has_data_plane(config: RunConfig) -> bool:

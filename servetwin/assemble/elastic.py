@@ -1,6 +1,6 @@
 """Builds instances with roles, the hand-overs between them and elasticity from the configuration."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
@@ -56,21 +56,25 @@ def shipped_rates(shape: str) -> ShippedRates:
 
 
 NS_PER_MS = 1_000_000
+# The rate of KV on links is that of such prompts: each also has its windows and states.
+ESTIMATE_PROMPT_TOKENS = 1024
 BYTES_PER_ACTIVATION = 2  # 16 bits, as the artefact of BlitzScale (OSDI 2025) sends them
 
 
 def with_roles(
-    hosted: Sequence[HostedModel], start: Mapping[Role, int], prototypes: Mapping[str, Replica]
+    hosted: Sequence[HostedModel],
+    start: Mapping[Role, int],
+    prototype: Callable[[HostedModel, Role], Replica],
 ) -> list[Replica]:
     """Return the replicas that serve from the start: GPUs in index order, prefill before decode."""
     placed, first = list[Replica](), 0
     for model in hosted:
         for role, count in start.items():
+            tp, one = model.tp_of(role), prototype(model, role)
             for _ in range(count):
-                first = -(-first // model.tp) * model.tp
-                gpus = tuple(range(first, first + model.tp))
-                placed.append(replace(prototypes[model.name], id=len(placed), gpus=gpus, role=role))
-                first += model.tp
+                first = -(-first // tp) * tp
+                placed.append(replace(one, id=len(placed), gpus=tuple(range(first, first + tp)), role=role))
+                first += tp
     return placed
 
 
@@ -79,9 +83,7 @@ def hand_over_rules(config: RunConfig) -> dict[str, HandOverRules]:
     if not config.system.instances.split:
         return {}
     most = config.engine.max_num_seqs
-    return {
-        model.name: HandOverRules(model.shape.kv_bytes_per_token, most) for model in hosted_models(config)
-    }
+    return {model.name: HandOverRules(model.kv_bytes, most) for model in hosted_models(config)}
 
 
 def elastic_of(config: RunConfig, prototypes: Mapping[str, Replica], estimates: Estimates) -> ElasticParts:
@@ -163,7 +165,7 @@ def _limits(
         nics = {cluster.ports[gpu].nic: cluster.ports[gpu] for gpu in range(model.tp)}
         link = sum(port.bandwidth_bytes_per_s for port in nics.values())
         prefill_per_s, kv_tokens = model_estimates.prefill_tokens_per_s, model_estimates.kv_tokens
-        kv_per_s = link / model.shape.kv_bytes_per_token
+        kv_per_s = ESTIMATE_PROMPT_TOKENS * link / model.kv_bytes.of(ESTIMATE_PROMPT_TOKENS)
     return ModelLimits(
         bounds=bounds,
         prefill_tokens_per_s=prefill_per_s,
@@ -172,6 +174,6 @@ def _limits(
         pass_ns=round(batch / prefill_per_s * NS_PER_S),
         size_bytes=model.shape.weight_bytes,
         activation_bytes_per_token=model.shape.hidden * BYTES_PER_ACTIVATION,
-        kv_bytes_per_token=model.shape.kv_bytes_per_token,
+        kv_bytes=model.kv_bytes,
         max_num_seqs=config.engine.max_num_seqs,
     )

@@ -92,8 +92,11 @@ def _decode_work(
             continue
         context = float((decoded * (columns["prompt_tokens"][rows] + decoded / 2)).sum())
         shape = model.shape
-        kv_bytes = shape.kv_bytes_per_token * shape.kv_copies(model.tp)
+        decode_tp = model.tp_of("decode")
+        kv_bytes = shape.kv_bytes_per_token * shape.kv_copies(decode_tp)
+        own_bytes = shape.kv_sequence_bytes_on(decode_tp, range(shape.layers))
         read_bytes += weight_bytes_read(shape, batch) * tokens / batch + kv_bytes * context
+        read_bytes += own_bytes * tokens
         flops += flops_per_token(shape, context / tokens) * tokens
     return read_bytes, flops
 

@@ -113,14 +113,13 @@ def rates_of(config: RunConfig) -> dict[str, float]:
 def slow_links(config: RunConfig) -> str | None:
     """Return a warning for the user if a load takes over ``SLOW_LOAD_S`` at the links' rate limit."""
     rate = rates_of(config).get("nic")
-    largest = max(
-        (hosted_model.shape for hosted_model in hosted_models(config)), key=lambda shape: shape.weight_bytes
-    )
-    if rate is None or largest.weight_bytes < rate * SLOW_LOAD_S:
+    largest = max(hosted_models(config), key=lambda model: model.shape.weight_bytes)
+    load_bytes = largest.shape.weight_bytes
+    if rate is None or load_bytes < rate * SLOW_LOAD_S:
         return None
-    kv_s = 1000 * largest.kv_bytes_per_token / rate
+    kv_s = largest.kv_bytes.of(1000) / rate
     return (
         f"links between workers are held to {rate * 8 / 1e9:g} Gbit/s (cluster={config.cluster.name}): the "
-        f"parameters of {largest.name} take {largest.weight_bytes / rate:,.0f} s, KV of 1,000 tokens "
+        f"parameters of {largest.shape.name} take {load_bytes / rate:,.0f} s, KV of 1,000 tokens "
         f"{kv_s:.2g} s; write a rate that suits the model, such as cluster.nic_gbps=200"
     )

@@ -1,7 +1,7 @@
 """The capacity of a replica of each model: step times, KV memory, and how both were found."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hwmodels.catalogue import load_gpu
@@ -9,7 +9,13 @@ from hwmodels.catalogue.stacks import is_stack, load_stack
 from hwmodels.errors import HardwareError
 from hwmodels.gpus.gpu import Gpu
 from hwmodels.importers.step_profile_file import is_step_profile, read_step_profile
-from hwmodels.models.kv_capacity import KvCapacity, kept_free, kv_capacity
+from hwmodels.models.kv_capacity import (
+    KvCapacity,
+    kept_free,
+    kv_capacity,
+    sequence_blocks_of,
+    sequences_told,
+)
 from hwmodels.models.layer_stack import LayerStack
 from hwmodels.models.llm_shape import LlmShape
 from hwmodels.models.parallelism import Parallelism
@@ -40,6 +46,7 @@ from servetwin.config.config import RunConfig
 from servetwin.config.engine_config import EngineConfig
 from servetwin.config.vllm_defaults import batch_defaults
 from serving.vocabulary.errors import UserError
+from serving.vocabulary.replica import Role
 
 # Number format by bytes per weight; the catalogue's CPU core computes in fp32.
 _PRECISION = {2: "bf16", 4: "fp32"}
@@ -69,11 +76,13 @@ class ProfileUse:
 class Hardware:
     """One replica: ``rows`` are its compiled step times, ``step`` is the model behind them.
 
+    ``sequence_blocks``: see ``Replica``.
     ``kv_ends``: the fewest and the most KV blocks; None: exactly ``kv_blocks``.
     ``prompts_factor``: scales steps with prompts alone, at an end of a range.
     ``errors``: what measured runs of the engine say about its steps; None: the step model's own errors count.
     ``unequal``: what unequal contexts cost, where nothing measured it and an engine's kernel is imitated.
     ``experts``: the joint work of a data-parallel group's engines; ``rows`` is then one engine's own part.
+    ``decode``: decode instances, if they have another number of GPUs than the others.
     """
 
     rows: StepRows | ScaledRows
@@ -83,11 +92,17 @@ class Hardware:
     kv_blocks: int
     kv_arithmetic: str
     layers: int
+    sequence_blocks: int = 0
     kv_ends: tuple[int, int] | None = None
     experts: ExpertRows | None = None
     prompts_factor: float = 1.0
     errors: StepErrors | None = None
     unequal: UnequalContexts | None = None
+    decode: "Hardware | None" = None
+
+    def of_role(self, role: Role) -> "Hardware":
+        """Return that of an instance of this role."""
+        return self if role != "decode" or self.decode is None else self.decode
 
     def together(self, tokens: Sequence[int]) -> int:
         """Return the time of a group's joint work in a step with these tokens, in fixed point."""
@@ -102,7 +117,12 @@ def hardware_of(config: RunConfig) -> dict[str, Hardware]:
     hosted = hosted_models(config)
     kinds = dict.fromkeys((model.shape_name, model.tp) for model in hosted)
     by_kind = {kind: _of_shape(config, *kind) for kind in kinds}
-    return {model.name: by_kind[model.shape_name, model.tp] for model in hosted}
+    found = {model.name: by_kind[model.shape_name, model.tp] for model in hosted}
+    for model in hosted:
+        if model.decode_tp is not None:
+            decode = _of_shape(config, model.shape_name, model.decode_tp)
+            found[model.name] = replace(found[model.name], decode=decode)
+    return found
 
 
 def _of_stack(stack: LayerStack) -> Hardware:
@@ -158,11 +178,12 @@ def _of_shape(config: RunConfig, shape_name: str, tp: int) -> Hardware:
         profile=use,
         kv_blocks=kv.blocks,
         kv_arithmetic=kv.arithmetic,
+        sequence_blocks=kv.sequence_blocks,
         layers=llm.layers,
         kv_ends=None if kv.fewest is None or config.system.in_stages else kv.ends,
         experts=experts,
         errors=None
-        if engine.step_time_tables is not None or (use is not None and use.forced and not use.other_version)
+        if use is not None and use.forced and not use.other_version
         else _errors_in_runs(engine, gpu, operations),
         unequal=unequal,
     )
@@ -189,6 +210,8 @@ def _errors_in_runs(engine: EngineConfig, gpu: Gpu, operations: StepModel) -> St
     fitted = engine_terms(engine.software, engine.version)["overhead"]
     if declared.error_s > fitted["error_s"]:
         return None
+    if engine.step_time_tables is not None:
+        return operations.errors
     return errors_in_runs(operations, gpu.name, engine.software, engine.version)
 
 
@@ -328,12 +351,19 @@ def reserve_bytes(engine: EngineConfig, gpu: Gpu, llm: LlmShape, tp: int) -> int
 def kv_memory(engine: EngineConfig, gpu: Gpu, llm: LlmShape, tp: int, cut: Cut | None = None) -> KvCapacity:
     """Return the KV memory that one replica may use. Raises HardwareError if the model does not fit.
 
-    ``cut``: its stages. A block has a part in every stage, so the stage with the fewest blocks decides.
+    ``cut``: its stages. A block has a part in every stage, so the stage with the fewest blocks decides, and
+    the one whose windows and states take the most of them.
     """
+    block_tokens = engine.block_tokens
+    own_blocks = max(
+        [sequence_blocks_of(llm, tp=tp, block_tokens=block_tokens, layers=part) for part in cut or (None,)]
+    )
     if engine.kv_tokens is not None:
         blocks = engine.kv_tokens // engine.block_tokens
         capacity = KvCapacity(blocks, blocks * engine.block_tokens, "")
         arithmetic = f"engine.kv_tokens={engine.kv_tokens} // {engine.block_tokens} = {blocks} blocks"
+        size_bytes = llm.kv_sequence_bytes_on(tp, range(llm.layers))
+        arithmetic += sequences_told(own_blocks, blocks, block_tokens, size_bytes)
     else:
         capacities = [
             kv_capacity(
@@ -355,6 +385,11 @@ def kv_memory(engine: EngineConfig, gpu: Gpu, llm: LlmShape, tp: int, cut: Cut |
             part = cut[capacities.index(capacity)]
             arithmetic = f"least of {len(cut)} stages, layers {part.start} to {part.stop}: {arithmetic}"
     usable = blocks - engine.reserved_blocks
+    if usable <= own_blocks and own_blocks:
+        raise UserError(
+            f"the {usable} KV blocks hold no sequence of {llm.name}, whose windows and states take "
+            f"{own_blocks}: write a larger engine.kv_tokens, model.tp or GPU"
+        )
     if usable < 1:
         raise UserError(
             f"engine.reserved_blocks={engine.reserved_blocks} leaves none of the {blocks} KV blocks: "
@@ -364,6 +399,6 @@ def kv_memory(engine: EngineConfig, gpu: Gpu, llm: LlmShape, tp: int, cut: Cut |
         arithmetic += f"; {engine.reserved_blocks} of the blocks cannot be used, {usable} can"
     tokens = usable * engine.block_tokens
     if capacity.fewest is None:
-        return KvCapacity(usable, tokens, arithmetic)
-    fewest, most = (max(1, end - engine.reserved_blocks) for end in capacity.ends)
-    return KvCapacity(usable, tokens, arithmetic, fewest, most)
+        return KvCapacity(usable, tokens, arithmetic, sequence_blocks=own_blocks)
+    fewest, most = (max(1 + own_blocks, end - engine.reserved_blocks) for end in capacity.ends)
+    return KvCapacity(usable, tokens, arithmetic, fewest, most, own_blocks)

@@ -16,6 +16,8 @@ from hwmodels.topology.cluster_file import load_cluster
 from servetwin.config.config import RunConfig
 from servetwin.config.models_config import shapes_of
 from serving.vocabulary.errors import UserError
+from serving.vocabulary.kv_bytes import KvBytes
+from serving.vocabulary.replica import Role
 from traces.workload import Workload
 
 
@@ -23,13 +25,14 @@ from traces.workload import Workload
 class HostedModel:
     """A model with its own parameters. ``shape_name``: its name in the catalogue.
 
-    ``tp``: GPUs per replica, or for each of its ``pp`` pipeline stages. ``precision``, ``kv_cache_dtype``:
-    how it is stored, in the run's words.
+    ``tp``: GPUs per replica, or for each of its ``pp`` pipeline stages; ``decode_tp``: of decode instances,
+    if they have another number. ``precision``, ``kv_cache_dtype``: how it is stored, in the run's words.
     """
 
     name: str
     shape_name: str
     tp: int
+    decode_tp: int | None = None
     pp: int = 1
     precision: str | None = None
     kv_cache_dtype: str = "auto"
@@ -39,10 +42,20 @@ class HostedModel:
         """Number of GPUs of a replica."""
         return self.tp * self.pp
 
+    def tp_of(self, role: Role) -> int:
+        """Number of GPUs of an instance of this role."""
+        return self.tp if role != "decode" or self.decode_tp is None else self.decode_tp
+
     @property
     def shape(self) -> LlmShape:
         """Layers, bytes and all other properties that follow from the catalogue's entry."""
         return stored_shape(self.shape_name, self.precision, self.kv_cache_dtype)
+
+    @property
+    def kv_bytes(self) -> KvBytes:
+        """The size of its KV, on all GPUs of a replica together."""
+        shape = self.shape
+        return KvBytes(shape.kv_bytes_per_token, shape.kv_bytes_per_sequence)
 
     @property
     def weight_bytes(self) -> int:
@@ -65,10 +78,12 @@ def hosted_models(config: RunConfig) -> tuple[HostedModel, ...]:
     model, count = config.model, config.models.count
     precision, kv = model.precision, config.engine.kv_cache_dtype
     if count is None:
+        prefill, decode = model.tp_of_roles
         only = HostedModel(
             name=model.name,
             shape_name=model.name,
-            tp=model.tp,
+            tp=prefill if decode != prefill else model.tp,
+            decode_tp=decode if decode != prefill else None,
             pp=model.pp,
             precision=precision,
             kv_cache_dtype=kv,

@@ -51,6 +51,11 @@ def language_setups(config: RunConfig, hardware: Mapping[str, Hardware]) -> dict
             setup = replace(setup, most_layers=_most_layers(prototypes, parts[-1].last))
     if config.pipeline.moves:
         shape = model.shape
+        if shape.kv_bytes_per_sequence:
+            raise UserError(
+                f"model={model.name} has layers with windows or states, whose KV does not move between "
+                "stages: leave pipeline.moves out"
+            )
         setup = replace(setup, kv_layer_bytes=shape.kv_bytes_per_token // shape.layers)
     return {model.name: setup}
 
@@ -73,7 +78,8 @@ def _work(config: RunConfig, hardware: Hardware, parts: Iterable[Part]) -> dict[
     engine, stages, layers = config.engine, len(required_cut(config)), required_cut(config)[-1].stop
     rows = stage_rows(config, hardware, cut=tuple([range(layer, layer + 1) for layer in range(layers)]))
     batch = min(engine.max_num_batched_tokens, hardware.step.limits.prompt_tokens)
-    fits = hardware.kv_blocks * engine.block_tokens // PROMPT_TOKENS
+    own_tokens = hardware.sequence_blocks * engine.block_tokens
+    fits = hardware.kv_blocks * engine.block_tokens // (PROMPT_TOKENS + own_tokens)
     sequences = min(engine.max_num_seqs, max(1, fits // stages))
     prompts, context = rows.mixed(0, 0, ((0, 0, batch),)), sequences * PROMPT_TOKENS
     while sequences > 1 and context > rows.decode(sequences)[-1][0]:
@@ -122,7 +128,8 @@ def _prototype(config: RunConfig, layers: range) -> Replica:
     """Return a replica of a stage with number -1 and without a GPU."""
     (model,), engine = hosted_models(config), config.engine
     gpu, llm = load_gpu(config.cluster.gpu), model.shape
-    blocks = kv_memory(engine, gpu, llm, _TP, (layers,)).blocks
+    memory = kv_memory(engine, gpu, llm, _TP, (layers,))
+    blocks = memory.blocks
     return Replica(
         id=-1,
         model=model.name,
@@ -132,6 +139,7 @@ def _prototype(config: RunConfig, layers: range) -> Replica:
         block_tokens=engine.block_tokens,
         watermark_blocks=int(engine.watermark * blocks),
         max_model_len=max_model_len(config, model),
+        sequence_blocks=memory.sequence_blocks,
     )
 
 

@@ -35,7 +35,7 @@ def migration_of(
             last_stage_blocks=LAST_STAGES[moving.last_stage],
             max_stages=moving.max_stages,
             control_ns=round(control_ms(moving, model.tp) * NS_PER_MS),
-            kv_bytes_per_token=model.shape.kv_bytes_per_token,
+            kv_bytes=model.kv_bytes,
             max_num_seqs=config.engine.max_num_seqs,
             into_loading=moving.into_loading,
             slowdown_ppm=0 if config.kind == "realexec" else round(moving.slowdown * _MILLION),

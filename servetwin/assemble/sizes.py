@@ -84,7 +84,10 @@ def _check_placeable(config: RunConfig, hosted: Sequence[HostedModel], seats: in
 
 
 def seat_count(config: RunConfig, hosted: Sequence[HostedModel]) -> int:
-    """Return how many instances of the largest model the GPUs hold."""
+    """Return how many instances of the largest model the GPUs hold, or of both roles if they differ."""
+    (first, *_), instances = hosted, config.system.instances
+    if first.decode_tp is not None and instances.prefill is not None and instances.decode is not None:
+        return instances.prefill + instances.decode  # servetwin.config.roles has checked that they fit
     return config.cluster.gpus // max(model.gpus for model in hosted)
 
 

@@ -110,8 +110,13 @@ def at_end(hardware_of_model: Mapping[str, Hardware], end: End) -> dict[str, Har
 
     The slow end has the fewest KV blocks, the fast one the most.
     """
-    kinds = {id(kind): _at_end(kind, end) for kind in hardware_of_model.values()}
+    kinds = {id(kind): _of_all_roles(kind, end) for kind in hardware_of_model.values()}
     return {model: kinds[id(kind)] for model, kind in hardware_of_model.items()}
+
+
+def _of_all_roles(hardware: Hardware, end: End) -> Hardware:
+    ended = _at_end(hardware, end)
+    return ended if ended.decode is None else replace(ended, decode=_at_end(ended.decode, end))
 
 
 def _at_end(hardware: Hardware, end: End) -> Hardware:

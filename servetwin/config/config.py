@@ -96,6 +96,21 @@ class SystemConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RoleConfig:
+    """GPUs of the instances of one role, if they are not ``model.tp``."""
+
+    tp: int | None = key(
+        "GPUs of each instance of this role in a static split system, with `system.instances.prefill` and "
+        "`system.instances.decode`; null: `model.tp`",
+        default=None,
+        within=COUNT,
+    )
+
+
+OF_MODEL: Final = RoleConfig()  # as many as ``model.tp``
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelConfig:
     """A model of the catalogue, ``tp`` GPUs per replica, or for each of its ``pp`` pipeline stages."""
 
@@ -103,6 +118,14 @@ class ModelConfig:
     tp: int = key(
         "GPUs per replica; must divide the heads of the model and the GPUs of the cluster",
         within=COUNT,
+    )
+    prefill: RoleConfig = key(
+        "GPUs of prefill instances", omit=OF_MODEL, read_by=(readers.MODELS_THAT_DECODE, readers.SIMULATION)
+    )
+    decode: RoleConfig = key(
+        "GPUs of decode instances; KV goes to them by heads",
+        omit=OF_MODEL,
+        read_by=(readers.MODELS_THAT_DECODE, readers.SIMULATION),
     )
     pp: int = key(
         "pipeline stages of a replica, each on `model.tp` GPUs ([PIPELINE](PIPELINE.md)); "
@@ -138,6 +161,11 @@ class ModelConfig:
         omit=FLOAT32,
         read_by=(REAL_WORKERS,),
     )
+
+    @property
+    def tp_of_roles(self) -> tuple[int, int]:
+        """GPUs of a prefill and of a decode instance."""
+        return self.prefill.tp or self.tp, self.decode.tp or self.tp
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

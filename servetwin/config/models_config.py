@@ -1,9 +1,12 @@
 """How many models a run hosts, how their requests arrive, and which settings contradict each other."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from hwmodels.catalogue import llm_named
+from hwmodels.catalogue import llm_named, load_llm
+from hwmodels.catalogue.stacks import is_stack
+from hwmodels.errors import HardwareError
 from servetwin.config.key import COUNT, POSITIVE, Range, key
 from servetwin.config.trace_config import TraceConfig
 from serving.vocabulary.errors import UserError
@@ -150,3 +153,27 @@ def check_models(models: ModelsConfig, trace: TraceConfig, kind: str) -> None:
         raise UserError(
             f"models.rate_per_s and {' and '.join(rates)} both set the arrival rate: write only one of them"
         )
+
+
+def fill_prefix_caching_default(tree: dict[str, Any], written: Collection[str]) -> None:
+    """Turn prefix caching off for models whose layers keep states, unless the user wrote it.
+
+    vLLM does so by default (``ModelConfig.is_prefix_caching_supported`` in vllm/config/model.py, 0.19.0).
+    """
+    engine = tree["engine"]
+    if engine["prefix_caching"] and "engine.prefix_caching" not in written:
+        engine["prefix_caching"] = state_model_of(tree["model"]["name"], tree["models"]["shapes"]) is None
+
+
+def state_model_of(model: str, shapes: str | None) -> str | None:
+    """Return the first of a run's models with layers that keep a state instead of KV; None: there is none.
+
+    A model that cannot be read counts as one without: it is refused elsewhere.
+    """
+    for name, _ in shapes_of(shapes, model, 1):
+        try:
+            if not is_stack(name) and load_llm(name).keeps_states:
+                return name
+        except HardwareError:
+            continue
+    return None

@@ -16,6 +16,7 @@ from servetwin.planning.plan_words import RATE, PlanWords
 from servetwin.planning.probe import End, prepared_for, probe
 from servetwin.planning.ranking import equal_to, ranked_layouts
 from servetwin.planning.search import LayoutSearch, highest_factor, least_gpus
+from servetwin.results.hosted_summary import shown_precision
 from servetwin.results.ranges import Answers
 from servetwin.run.crew import Submit, crew, in_order
 from servetwin.sweeps.outcome import PointOutcome
@@ -129,8 +130,14 @@ def _least(options: PlanWords, submit: Submit, on_done: Callable[[int, int], Non
         headroom=factor,
         busiest=window,
         runs=_count_runs([*searches, low, high]) + runs,
+        precision=_precision(best.layout, best.gpus, options.words),
         details={"low": low, "high": high},
     )
+
+
+def _precision(layout: Layout, gpus: int, words: tuple[str, ...]) -> str:
+    """Return how quantised models and their KV are stored; empty if none is."""
+    return shown_precision(prepared_for((*words, *layout.words_of(gpus))).config).get("precision", "")
 
 
 def _wants_headroom(options: PlanWords) -> bool:
@@ -273,6 +280,7 @@ def _highest_rate(options: PlanWords, submit: Submit) -> PlanAnswer:
         options=options, ranked=(), unable=unable, ends=Answers(low, factor, high), headroom=None,
         busiest=busiest_of(layout, gpus, options.words, _WINDOW_S), rate_per_s=rate,
         runs=sum(tried for _, tried, _ in found) + more + most,
+        precision=_precision(layout, gpus, options.words),
         details={"layout": layout, "factors": [(pair[0].name, pair[1]) for pair in runners_up]},
     )  # fmt: skip
 

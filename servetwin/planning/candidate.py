@@ -46,7 +46,8 @@ class PlanAnswer:
     """``ranked``: the candidates, best first. ``ends``: the best one's answers for the range of step times.
 
     ``headroom``: the factor by which the rate may grow at the answer. With find=rate the answers are factors
-    on the trace's rate, and ``rate_per_s`` is the rate with the factor 1.
+    on the trace's rate, and ``rate_per_s`` is the rate with the factor 1. ``precision``: how quantised models
+    and their KV are stored; empty if none is.
     """
 
     options: PlanWords
@@ -57,4 +58,5 @@ class PlanAnswer:
     busiest: Busiest | None = None
     rate_per_s: float | None = None
     runs: int = 0
+    precision: str = ""
     details: dict[str, Any] = field(default_factory=dict)

@@ -63,7 +63,7 @@ def _rates(plan: PlanAnswer) -> str:
 
 def remarks(plan: PlanAnswer) -> list[str]:
     """Return the remarks on the answer."""
-    lines = []
+    lines = [f"weights and KV: {plan.precision}"] if plan.precision else []
     if plan.headroom is not None:
         most = " or more" if plan.headroom >= 4 else ""
         lines.append(f"head-room: the rate may grow {plan.headroom:.2f} times{most} at this size")
@@ -163,6 +163,7 @@ def as_data(plan: PlanAnswer) -> dict[str, Any]:
         "headroom": plan.headroom,
         "rate_per_s": plan.rate_per_s,
         "runs": plan.runs,
+        "precision": plan.precision or None,
         "busiest": None if plan.busiest is None else str(plan.busiest),
         "currency": plan.options.currency or None,
         "equal": _equal_layouts(plan),

@@ -80,7 +80,8 @@ def turning_point(prepared: Prepared, ranges: Mapping[str, list[float]]) -> str:
 
 def bands_of(prepared: Prepared) -> list[StepBand]:
     """Return one step-time band for each kind of replica."""
-    kinds = {id(kind): kind for kind in prepared.hardware_of_model.values()}
+    every = prepared.hardware_of_model.values()
+    kinds = {id(kind): kind for model in every for kind in (model, model.of_role("decode"))}
     return [band_of(kind) for kind in kinds.values()]
 
 

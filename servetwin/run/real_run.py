@@ -116,6 +116,11 @@ def transformers_config(name: str) -> dict[str, Any]:
             f"model={name} is stored in {shape.formats.text}, and real workers compute in float32 or "
             "bfloat16: name a folder with the model's weights in 16 or 32 bits"
         )
+    if shape.kv_bytes_per_sequence:
+        raise UserError(
+            f"model={name} has layers with windows or states, and real workers compute full attention: write "
+            "kind=simulate or another model"
+        )
     return {
         "model_type": "llama",
         "num_hidden_layers": shape.layers,

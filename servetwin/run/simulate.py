@@ -30,7 +30,7 @@ from servetwin.assemble.sizes import seat_count, start_of
 from servetwin.assemble.stage_cut import decodes_in_stages
 from servetwin.assemble.stages import capacity_per_s, one_pass, stage_plan, used_gpus
 from servetwin.assemble.workload import run_capacity_req_per_s, run_workload
-from servetwin.assemble.world_rows import world_rows
+from servetwin.assemble.world_rows import rows_of_replicas, world_rows
 from servetwin.config.compose.resolved import resolved_yaml
 from servetwin.config.config import ON, RunConfig
 from servetwin.config.policy.watch import PolicyWatch
@@ -269,7 +269,7 @@ def execute(
     simulation = Simulation(
         controller=_mask_actions(config, recovery or controller),
         arrivals=_arrivals(prepared, on_progress, door),
-        rows=[rows[replica.model] for replica in prepared.replicas],
+        rows=rows_of_replicas(prepared.replicas, prepared.hardware_of_model, rows),
         recorder=recorder,
         journal=watched(sink, controller, data_plane) or hits or journal,
         data_plane=data_plane,

@@ -8,12 +8,16 @@ from hwmodels.errors import HardwareError
 from hwmodels.gpus.gpu import Gpu
 from hwmodels.models.kv_capacity import CANDIDATE_TP, smallest_tp
 from hwmodels.models.llm_shape import LlmShape
+from hwmodels.models.parallelism import Parallelism
+from hwmodels.step_times.aiconfigurator_library import library_version
+from hwmodels.step_times.select import asks_library
 from servetwin.assemble.hardware import engine_limits, kv_memory
 from servetwin.config.engine_config import EngineConfig
-from servetwin.support.rungs import chosen_rung, ladder, rungs_of
+from servetwin.support.rungs import LIBRARY, chosen_rung, ladder, rungs_of
 
 _WIDTH: Final = 100
 _ALL_GPUS: Final = max(CANDIDATE_TP)
+_UNASKED: Final = "not asked here"
 
 
 def smallest_for(gpu: Gpu, llm: LlmShape, engine: EngineConfig) -> int | None:
@@ -30,7 +34,8 @@ def table(gpus: Sequence[Gpu], llms: Sequence[LlmShape], engine: EngineConfig) -
     letters = ", ".join(f"{kind[0].upper()} {kind}" for kind in ladder())
     legend = (
         f"{letters}, each with the smallest tp that fits; behind a slash a larger tp with a better rung; "
-        f"'-' does not fit on {_ALL_GPUS}, or needs a profile. A profile of your own beats all of them. "
+        f"'-' does not fit on {_ALL_GPUS}, or needs a profile; '?' {LIBRARY} was not asked, as that takes "
+        "seconds, and may lack a table. A profile of your own beats all of them. "
         "More on one: servetwin support model=MODEL gpu=GPU tp=N"
     )
     return [*_below_each_other(rows), "", *textwrap.wrap(legend, _WIDTH)]
@@ -99,7 +104,8 @@ def aligned(rows: Sequence[Sequence[str]], gap: int = 2) -> list[str]:
 def _cell(gpu: Gpu, llm: LlmShape, engine: EngineConfig) -> str:
     """Return a cell such as ``R2/L4``: roofline at tp 2, the smallest that fits, and linear at tp 4."""
     by_tp = _rungs_by_tp(gpu, llm, engine)
-    return "/".join(f"{kind[0].upper()}{tp}" for kind, tp, _ in by_tp) or "-"
+    cells = (f"{kind[0].upper()}{tp}{'?' if error == _UNASKED else ''}" for kind, tp, error in by_tp)
+    return "/".join(cells) or "-"
 
 
 def _rungs_by_tp(gpu: Gpu, llm: LlmShape, engine: EngineConfig) -> list[tuple[str, int, str]]:
@@ -116,7 +122,12 @@ def _rungs_by_tp(gpu: Gpu, llm: LlmShape, engine: EngineConfig) -> list[tuple[st
 
 
 def _best(gpu: Gpu, llm: LlmShape, tp: int) -> tuple[str, str] | None:
-    """Return rung and error band; None: no rung has this tp, because its all-reduce time is unknown."""
+    """Return rung and error band; None: no rung has this tp, because its all-reduce time is unknown.
+
+    Where a run would ask the library it is named unasked: that takes seconds for each combination.
+    """
+    if asks_library(gpu, llm, Parallelism(tp)):
+        return (LIBRARY, _UNASKED) if library_version() else None
     try:
         rung = chosen_rung(rungs=rungs_of(gpu, llm, tp, None), gpu=gpu, llm=llm, tp=tp, profile=None)
     except HardwareError:

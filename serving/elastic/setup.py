@@ -11,6 +11,7 @@ from serving.protocols.live_answers import CheckedLivePolicy
 from serving.protocols.provisioning import Provisioner
 from serving.protocols.scale_answers import Arbiter
 from serving.protocols.scaling import Scaler
+from serving.vocabulary.kv_bytes import NO_KV, KvBytes
 from serving.vocabulary.replica import Replica, Role
 
 
@@ -20,8 +21,8 @@ class ModelLimits:
 
     ``pass_ns``: duration of a full prefill pass. The other fields are for live scaling only.
     ``size_bytes``: size of the parameters on all GPUs together. ``activation_bytes_per_token``: size of one
-    token's activations between two layers. ``kv_bytes_per_token``: size of one token's KV on all GPUs
-    together. ``max_num_seqs``: the maximum number of requests that decode on one instance.
+    token's activations between two layers. ``max_num_seqs``: the maximum number of requests that decode on
+    one instance.
     """
 
     bounds: Mapping[Role, tuple[int, int]]
@@ -31,7 +32,7 @@ class ModelLimits:
     pass_ns: int
     size_bytes: int = 0
     activation_bytes_per_token: int = 0
-    kv_bytes_per_token: int = 0
+    kv_bytes: KvBytes = NO_KV
     max_num_seqs: int = 1 << 30
 
 
@@ -84,7 +85,7 @@ def live_setups(parts: ElasticParts) -> dict[str, LiveSetup]:
             layers=len(parts.setup.prototypes[model].layers),
             activation_bytes_per_token=limits.activation_bytes_per_token,
             prefill_tokens_per_s=limits.prefill_tokens_per_s,
-            kv_bytes_per_token=limits.kv_bytes_per_token,
+            kv_bytes=limits.kv_bytes,
             max_num_seqs=limits.max_num_seqs,
         )
         for model, limits in parts.setup.limits.items()

@@ -108,7 +108,7 @@ class SentPrefixes:
 # cannot know it between two reports.
 Signal = Literal[
     "outstanding",  # requests assigned and not finished
-    "kv_demand",  # prompt + expected output of those requests
+    "kv_demand",  # prompt + expected output of those requests, with the tokens of their own blocks
 ]
 
 
@@ -129,6 +129,7 @@ class Fleet:
         "longest_request_tokens",
         "model",
         "reports",
+        "sequence_tokens",
     )
 
     def __init__(
@@ -144,6 +145,8 @@ class Fleet:
         self._engines = {} if engines is None else engines
         self._longest = {replica.id: replica.longest_request_tokens for replica in replicas}
         self.longest_request_tokens = min(self._longest.values(), default=0)
+        # Of every request, besides its own tokens: all replicas of a fleet hold the same layers.
+        self.sequence_tokens = max([replica.sequence_tokens for replica in replicas], default=0)
         self._alive = sorted(replica.id for replica in replicas)
         self._outstanding = dict.fromkeys(self._alive, 0)
         self._kv_demand = dict.fromkeys(self._alive, 0)
@@ -155,7 +158,7 @@ class Fleet:
 
     def assigned(self, replica: int, request: Request) -> None:
         """Count a request that joined a replica."""
-        self._change(replica, 1, demand_tokens(request))
+        self._change(replica, 1, demand_tokens(request) + self.sequence_tokens)
         if self._sent is not None:
             self._sent.assigned(replica, request)
         if request.priority > 0 and self.reports is not None:
@@ -163,7 +166,7 @@ class Fleet:
 
     def departed(self, replica: int, request: Request) -> None:
         """Count a request that left a replica, finished or failed."""
-        self._change(replica, -1, -demand_tokens(request))
+        self._change(replica, -1, -demand_tokens(request) - self.sequence_tokens)
         if self._sent is not None:
             self._sent.departed(replica, request)
         if request.priority > 0 and self.reports is not None:
@@ -188,6 +191,7 @@ class Fleet:
         assert id not in self._longest, f"replica {id} joined twice"
         self._retired.discard(id)
         insort(self._alive, id)
+        self.sequence_tokens = replica.sequence_tokens
         self._longest[id] = replica.longest_request_tokens
         self.longest_request_tokens = min(self._longest.values())
         self._replicas[id] = replica

@@ -52,7 +52,9 @@ def report_of(known: InstanceLoad) -> LoadReport:
     if known.waiting:
         queue = [*engine.waiting, *engine.unseen_arrivals]
         preempted = sum([progress.was_preempted for progress in queue])
-        first, tokens = queue[0].known_tokens, sum([progress.known_tokens for progress in queue])
+        own = engine.replica.sequence_tokens
+        first = queue[0].known_tokens + own
+        tokens = sum([progress.known_tokens for progress in queue]) + own * len(queue)
         if known.high:
             high_waiting = sum([progress.priority > 0 for progress in queue])
     known.report = report = LoadReport(

@@ -8,6 +8,10 @@ step feeds, so a request stores base + steps_done - 1 positions. Let base - 1 be
 ``phase`` modulo the block size. So a histogram of the phases gives the blocks of all requests, now and after
 any number of steps.
 
+A request also holds ``sequence_blocks`` blocks from its first reservation until it gives its memory back: its
+windows and the states of its linear layers, as vLLM's hybrid KV cache manager holds their pages. They are in
+``base_blocks``, so no step costs more. A whole window is held from the first token on.
+
 The ledger counts blocks, not their content. ``cache`` (``prefix_cache.PrefixCache``) tracks the content; it
 is None if prefix caching is off. The ledger reports to it requests that are admitted after found blocks
 (``admit``), computed prompts (``reserve``), and requests that leave (``release``, ``preempt``). A block that
@@ -37,8 +41,8 @@ class KvLedger:
 
     __slots__ = (
         "_admissions", "_base_blocks", "_bases", "_counted_at", "_decoding_blocks", "_held", "_late_tokens",
-        "_named", "_phases", "_reserved", "_tables", "block_tokens", "cache", "decoding", "steps_done",
-        "total_blocks", "tracks", "watermark_blocks",
+        "_named", "_phases", "_reserved", "_tables", "block_tokens", "cache", "decoding", "sequence_blocks",
+        "steps_done", "total_blocks", "tracks", "watermark_blocks",
     )  # fmt: skip
 
     def __init__(
@@ -47,15 +51,19 @@ class KvLedger:
         block_tokens: int,
         *,
         watermark_blocks: int = 0,
+        sequence_blocks: int = 0,
         prefix_caching: bool = False,
         late_tokens: int = 0,
         named: bytes | None = None,
     ) -> None:
         if total_blocks < 1 or block_tokens < 1 or not 0 <= watermark_blocks < total_blocks:
             raise ValueError(f"no KV memory: {total_blocks=} {block_tokens=} {watermark_blocks=}")
+        if not 0 <= sequence_blocks < total_blocks:
+            raise ValueError(f"no memory for a sequence: {total_blocks=} {sequence_blocks=}")
         self.total_blocks = total_blocks
         self.block_tokens = block_tokens
         self.watermark_blocks = watermark_blocks
+        self.sequence_blocks = sequence_blocks
         self.steps_done = 0  # the engine adds the steps that were run
         self.decoding = 0
         self._phases = [0] * block_tokens
@@ -82,8 +90,8 @@ class KvLedger:
         return self.total_blocks - self._reserved - self._decoding_blocks
 
     def blocks_for(self, tokens: int) -> int:
-        """Blocks that ``tokens`` KV positions occupy."""
-        return -(-tokens // self.block_tokens)
+        """Blocks that a request with ``tokens`` KV positions holds."""
+        return -(-tokens // self.block_tokens) + self.sequence_blocks
 
     def held_blocks(self, request: int) -> int:
         """Blocks the request holds now; 0 if it holds none."""
@@ -99,7 +107,7 @@ class KvLedger:
     def reserve(self, request: int, tokens: int) -> None:
         """Give a prompt blocks for its first ``tokens`` positions."""
         before = self._held.get(request, 0)
-        after = -(-tokens // self.block_tokens)
+        after = -(-tokens // self.block_tokens) + self.sequence_blocks
         assert before <= after, "a prompt chunk never gives blocks back"
         self._reserved += after - before
         self._held[request] = after
@@ -124,7 +132,7 @@ class KvLedger:
         phase = (1 - base) % block
         self._reserved -= held
         self._counted_at = -1
-        self._base_blocks += (base - 1 + phase) // block
+        self._base_blocks += (base - 1 + phase) // block + self.sequence_blocks
         self._phases[phase] += 1
         self.decoding += 1
 
@@ -312,7 +320,7 @@ class KvLedger:
             return held
         block = self.block_tokens
         phase = (1 - base) % block
-        base_blocks = (base - 1 + phase) // block
+        base_blocks = (base - 1 + phase) // block + self.sequence_blocks
         self._counted_at = -1
         self._base_blocks -= base_blocks
         self._phases[phase] -= 1
@@ -330,6 +338,7 @@ def ledger_of(replica: Replica, *, late_tokens: int, named: bytes | None) -> KvL
         replica.kv_blocks,
         replica.block_tokens,
         watermark_blocks=replica.watermark_blocks,
+        sequence_blocks=replica.sequence_blocks,
         prefix_caching=replica.prefix_caching,
         late_tokens=late_tokens,
         named=named,

@@ -34,9 +34,10 @@ class MicroBatchLedger(KvLedger):
 
     __slots__ = ("_clock_of", "clocks")
 
-    def __init__(self, total_blocks: int, block_tokens: int, watermark_blocks: int, count: int) -> None:
-        super().__init__(total_blocks, block_tokens, watermark_blocks=watermark_blocks)
-        self.clocks = [KvLedger(total_blocks, block_tokens) for _ in range(count)]
+    def __init__(self, replica: Replica, count: int) -> None:
+        total, block, own = replica.kv_blocks, replica.block_tokens, replica.sequence_blocks
+        super().__init__(total, block, watermark_blocks=replica.watermark_blocks, sequence_blocks=own)
+        self.clocks = [KvLedger(total, block, sequence_blocks=own) for _ in range(count)]
         self._clock_of: dict[int, int] = {}
 
     @property
@@ -96,7 +97,9 @@ class MicroBatchMemory:
     ``in_flight``: whether a step of each micro-batch is in progress; it has its blocks already.
     """
 
-    __slots__ = ("_batch", "_clock", "_in_flight", "_ledger", "block_tokens", "watermark_blocks")
+    __slots__ = (
+        "_batch", "_clock", "_in_flight", "_ledger", "block_tokens", "sequence_blocks", "watermark_blocks",
+    )  # fmt: skip
 
     def __init__(self, ledger: MicroBatchLedger, batch: int, in_flight: list[bool]) -> None:
         self._ledger = ledger
@@ -104,6 +107,7 @@ class MicroBatchMemory:
         self._clock = ledger.clocks[batch]
         self._in_flight = in_flight
         self.block_tokens = ledger.block_tokens
+        self.sequence_blocks = ledger.sequence_blocks
         self.watermark_blocks = ledger.watermark_blocks
 
     @property
@@ -222,9 +226,7 @@ class PipelinedEngine(Engine):
         super().__init__(replica, batcher, coalesce=coalesce, loaded=loaded)
         self._count, self._batch_tokens = stages, batch_tokens
         # One more than the micro-batches: to ask what a further one would take.
-        self._memory = MicroBatchLedger(
-            replica.kv_blocks, replica.block_tokens, replica.watermark_blocks, stages + 1
-        )
+        self._memory = MicroBatchLedger(replica, stages + 1)
         self.ledger = self._memory
         self._unscheduled: dict[int, Progress] = {}
         self._chunks_of: list[tuple[Chunk, ...]] = [()] * (stages + 1)

@@ -35,6 +35,7 @@ class VirtualLedger(KvLedger):
             sum([part.total_blocks for part in parts]),
             first.block_tokens,
             watermark_blocks=sum([part.watermark_blocks for part in parts]),
+            sequence_blocks=first.sequence_blocks,
         )
         self._parts = list(parts)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from serving.engine.least_index import LeastIndex
 from serving.vocabulary.fact import fact
+from serving.vocabulary.kv_bytes import KvBytes
 from serving.vocabulary.request import demand_tokens
 
 if TYPE_CHECKING:
@@ -18,9 +19,9 @@ if TYPE_CHECKING:
 
 @fact
 class HandOverRules:
-    """Hand-over limits. kv_bytes_per_token: on all ranks. max_num_seqs: decoding on one instance."""
+    """Hand-over limits. max_num_seqs: decoding on one instance."""
 
-    kv_bytes_per_token: int
+    kv_bytes: KvBytes
     max_num_seqs: int
 
 
@@ -32,12 +33,13 @@ class DecodeCapacity:
     """
 
     __slots__ = (
-        "_block_tokens", "_eligible_count", "_open", "capacities_tokens", "demands", "max_num_seqs",
-        "needs", "receiving", "reserved_requests",
+        "_block_tokens", "_eligible_count", "_open", "_sequence_tokens", "capacities_tokens", "demands",
+        "max_num_seqs", "needs", "receiving", "reserved_requests",
     )  # fmt: skip
 
-    def __init__(self, rules: HandOverRules, block_tokens: int) -> None:
+    def __init__(self, rules: HandOverRules, block_tokens: int, sequence_blocks: int = 0) -> None:
         self._block_tokens = block_tokens
+        self._sequence_tokens = sequence_blocks * block_tokens
         self.max_num_seqs = rules.max_num_seqs
         self._open = LeastIndex({})  # eligible targets now, by demand
         self._eligible_count = 0  # their number
@@ -60,13 +62,13 @@ class DecodeCapacity:
         self.capacities_tokens.pop(replica, None)
 
     def need_tokens(self, request: Request, capacity_tokens: int) -> int:
-        """Room that a request takes: prompt and reserved output.
+        """Room that a request takes: prompt and reserved output, and the sequence's own blocks.
 
         In whole blocks, since requests do not share their last block; otherwise memory could run out.
         """
         block = self._block_tokens
         tokens = demand_tokens(request)
-        need = -(-tokens // block) * block
+        need = -(-tokens // block) * block + self._sequence_tokens
         return need if need < capacity_tokens else capacity_tokens
 
     def fits(self, replica: int, capacity_tokens: int, tokens: int = 0, requests: int = 0) -> bool:
@@ -98,7 +100,7 @@ class DecodeCapacity:
         batch: list[Progress] = []
         for progress in waiting:
             need = needs[progress.id]
-            blocks -= -(-progress.known_tokens // block)
+            blocks -= ledger.blocks_for(progress.known_tokens)
             forced = False
             if split and pieces.has_one(progress.id, target.id):
                 held = ledger.held_blocks(progress.id)

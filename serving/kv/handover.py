@@ -47,12 +47,13 @@ class HandOvers:
         rules: HandOverRules,
         transfer_ids: TransferIds,
         block_tokens: int = 1,
+        sequence_blocks: int = 0,
     ) -> None:
         self._engines = engines
         self._requests = requests
         self._ready: deque[int] = deque()  # sources with something to send, the longest waiting first
-        self._decode_capacity = DecodeCapacity(rules, block_tokens)
-        self.moves = Moves(engines, Pieces(engines, rules.kv_bytes_per_token), transfer_ids)
+        self._decode_capacity = DecodeCapacity(rules, block_tokens, sequence_blocks)
+        self.moves = Moves(engines, Pieces(engines, rules.kv_bytes), transfer_ids)
         # The sum of demands, and of the completed requests that no instance has room for yet.
         self.demand_tokens = 0
         self._self_computed = 0  # requests that decode instances compute themselves, with reserved room
@@ -86,7 +87,7 @@ class HandOvers:
         """Let a decode instance take requests from now on."""
         engine = self._engines[replica]
         engine.limit_decoding(self._decode_capacity.max_num_seqs)
-        self._decode_capacity.open(replica, engine.replica.longest_request_tokens)
+        self._decode_capacity.open(replica, engine.replica.room_tokens)
         if replica in self._ready:
             self._ready.remove(replica)
             self._mark_ready(replica)
@@ -103,7 +104,7 @@ class HandOvers:
             engine.id,
             self._decode_capacity,
         )
-        memory = engine.replica.longest_request_tokens
+        memory = engine.replica.room_tokens
         for position in range(earlier, len(outgoing)):
             request = requests[outgoing[position].id]
             self.migrating_tokens += request.prompt_tokens
@@ -167,7 +168,7 @@ class HandOvers:
         freed = self._commit(moves.reserve(source, source, here))
         if here:
             source.join_batch(
-                here, actions, self._decode_capacity.fits(source.id, source.replica.longest_request_tokens)
+                here, actions, self._decode_capacity.fits(source.id, source.replica.room_tokens)
             )
         for group in groups:
             moves.begin(source, source, group, "its last layers ran there", actions)
@@ -190,7 +191,7 @@ class HandOvers:
         source, target = self._engines[move.source], self._engines[move.target]
         freed = self._commit(move)
         target.join_batch(
-            move.batch, actions, self._decode_capacity.fits(target.id, target.replica.longest_request_tokens)
+            move.batch, actions, self._decode_capacity.fits(target.id, target.replica.room_tokens)
         )
         if source is not target:
             self._decode_capacity.end_batch(target.id)
@@ -208,7 +209,7 @@ class HandOvers:
 
     def has_capacity(self, engine: Engine, tokens: int, requests: int) -> bool:
         """Whether a decode instance has memory for this much more, within ``max_num_seqs``."""
-        return self._decode_capacity.fits(engine.id, engine.replica.longest_request_tokens, tokens, requests)
+        return self._decode_capacity.fits(engine.id, engine.replica.room_tokens, tokens, requests)
 
     def keep(self, replica: int, tokens: int, requests: int) -> None:
         """Reserve room at a decode instance for what it computes itself; negative: release room."""

@@ -229,8 +229,9 @@ class Migrations:
             migration.paused_ns = self._present.now_ns
         migration.phase = _LAST_STAGE if last else _COPYING
         self._release(migration)
-        positions = source.ledger.blocks_for(upto) * source.ledger.block_tokens - first  # whole blocks
-        sends = [(source.id, (request,), positions * self._rules.kv_bytes_per_token)]
+        block = source.ledger.block_tokens
+        positions = -(-upto // block) * block - first  # whole blocks
+        sends = [(source.id, (request,), self._rules.kv_bytes.of(positions, int(last)))]
         reason = f"stage {stage} of its migration{', the last' if last else ''}"
         self.moves.send(
             migration.move,

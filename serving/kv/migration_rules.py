@@ -5,6 +5,7 @@ from typing import Final, Literal, Protocol
 
 from serving.kv.moves import Move
 from serving.vocabulary.fact import fact
+from serving.vocabulary.kv_bytes import KvBytes
 
 Mode = Literal["live", "stop_and_copy", "recompute"]
 # Why a migration was aborted: ``MigrationRecord.outcome``.
@@ -47,17 +48,18 @@ class MigrationRules:
     """Rules of one model's migrations. ``last_stage_blocks``: the most that are left for the last stage.
 
     A live migration has one stage only if less than a block is to be copied. ``max_stages``: one stage more
-    aborts. ``control_ns``: time of the last stage besides its bytes. ``kv_bytes_per_token``: on all ranks;
-    ``max_num_seqs``: requests that decode on one instance. ``into_loading``: a destination may still be
-    loading; one stage is copied before it has its parameters. ``slowdown_ppm``: during a stage, steps of both
-    ends take this many millionths longer.
+    aborts. ``control_ns``: time of the last stage besides its bytes. ``kv_bytes``: what a sequence has
+    whatever its context changes with every token, so it is sent with the last stage. ``max_num_seqs``:
+    requests that decode on one instance. ``into_loading``: a destination may still be loading; one stage is
+    copied before it has its parameters. ``slowdown_ppm``: during a stage, steps of both ends take this many
+    millionths longer.
     """
 
     mode: Mode
     last_stage_blocks: int
     max_stages: int
     control_ns: int
-    kv_bytes_per_token: int
+    kv_bytes: KvBytes
     max_num_seqs: int = 1 << 30
     into_loading: bool = False
     slowdown_ppm: int = 0

@@ -8,11 +8,12 @@ Outside the engine, blocks are reserved and released only in two places: here, f
 computed by layers (``serving.live``), and in ``serving.kv.moves``, for KV in transfer.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from serving.engine.engine import Engine
 from serving.engine.progress import Progress
 from serving.vocabulary.fact import fact
+from serving.vocabulary.kv_bytes import KvBytes
 from serving.vocabulary.layers import LayerRange
 
 
@@ -27,12 +28,12 @@ class Piece:
 class Pieces:
     """The requests of one model whose KV is split; true if there are any."""
 
-    __slots__ = ("_engines", "_kv_bytes_per_token", "_split")
+    __slots__ = ("_engines", "_kv_bytes", "_split")
 
-    def __init__(self, engines: Mapping[int, Engine], kv_bytes_per_token: int) -> None:
-        """``kv_bytes_per_token``: size of one token's KV in all layers, on all ranks together."""
+    def __init__(self, engines: Mapping[int, Engine], kv_bytes: KvBytes) -> None:
+        """``kv_bytes``: size of KV in all layers."""
         self._engines = engines
-        self._kv_bytes_per_token = kv_bytes_per_token
+        self._kv_bytes = kv_bytes
         self._split: dict[int, tuple[int, tuple[Piece, ...]]] = {}  # request -> home, pieces
 
     def __len__(self) -> int:
@@ -71,18 +72,21 @@ class Pieces:
         return holders
 
     def size_bytes(self, progress: Progress) -> list[tuple[int, int]]:
-        """(replica, bytes of the request's KV there) of each piece, rounded down; the rest is at its home."""
+        """(replica, bytes of the request's KV there) of each piece, rounded down; the rest is at its home.
+
+        Every layer counts alike, also where some keep a window or a state.
+        """
         record = self._split.get(progress.id)
         if record is None:
             return []
         home, pieces = record
-        whole_bytes = progress.known_tokens * self._kv_bytes_per_token
+        whole_bytes = self._kv_bytes.of(progress.known_tokens)
         layers = len(self._engines[home].replica.layers)
         return [(piece.replica, whole_bytes * len(piece.layers) // layers) for piece in pieces]
 
-    def whole_bytes(self, batch: Iterable[Progress]) -> int:
+    def whole_bytes(self, batch: Collection[Progress]) -> int:
         """Bytes of all KV of these requests, at any replica."""
-        return sum([progress.known_tokens for progress in batch]) * self._kv_bytes_per_token
+        return self._kv_bytes.of(sum([progress.known_tokens for progress in batch]), len(batch))
 
     def join(self, requests: Iterable[int], target: int | None = None) -> list[Engine]:
         """Forget these requests' pieces and free their blocks, except those at the target.

@@ -120,7 +120,8 @@ class ColocatedLive:
         """Prompt and output tokens of those requests in live batches that no instance counts yet."""
         known = self._places.known
         unplaced_requests = [request for request in self._scaling.requests if request.id not in known]
-        return sum([demand_tokens(request) for request in unplaced_requests])
+        own = self._places.sequence_tokens
+        return sum([demand_tokens(request) + own for request in unplaced_requests])
 
     @property
     def migrating_tokens(self) -> int:

@@ -20,6 +20,11 @@ class DecodePlaces:
         self._layers = layers
         self._places: dict[int, tuple[int, Request]] = {}
 
+    @property
+    def sequence_tokens(self) -> int:
+        """Tokens that each request counts with besides its own (``Replica.sequence_tokens``)."""
+        return self._fleet.sequence_tokens
+
     def place_of(self, batch: LiveBatch) -> int | None:
         """The replica that runs the last layers of a batch; None if not known yet."""
         if batch.where in ("claimed", "moving", "pulled"):

@@ -10,6 +10,7 @@ from serving.kv.pieces import Piece
 from serving.live.pairs import LivePair
 from serving.protocols.live import LivePolicy
 from serving.vocabulary.actions import Action
+from serving.vocabulary.kv_bytes import NO_KV, KvBytes
 from serving.vocabulary.request import Request
 
 
@@ -19,15 +20,15 @@ class LiveSetup:
 
     activation_bytes_per_token: bytes sent per token when a batch changes instances (hidden size x 2, as in
     the artefact of OSDI 2025). enabled: whether the policy may choose any instance. The other fields are for
-    instances that prefill and decode: kv_bytes_per_token, on all ranks together; max_num_seqs, the maximum
-    number of requests that decode on one instance.
+    instances that prefill and decode: kv_bytes; max_num_seqs, the maximum number of requests that decode on
+    one instance.
     """
 
     policy: LivePolicy
     layers: int
     activation_bytes_per_token: int
     prefill_tokens_per_s: float
-    kv_bytes_per_token: int = 0
+    kv_bytes: KvBytes = NO_KV
     max_num_seqs: int = 1 << 30
     enabled: bool = True
 

@@ -11,6 +11,7 @@ from serving.live.never import never_live
 from serving.live.pairs import LivePair
 from serving.live.scaling import LiveScaling
 from serving.vocabulary.actions import Action
+from serving.vocabulary.kv_bytes import NO_KV
 from serving.vocabulary.request import Request
 
 
@@ -77,4 +78,4 @@ class Nobody:
 
 def nobody_live(model: str, transfer_ids: TransferIds) -> LiveScaling:
     """A LiveScaling for a service that needs one but never has live instances."""
-    return LiveScaling(never_live(), {}, Nobody(model), Moves({}, Pieces({}, 0), transfer_ids))
+    return LiveScaling(never_live(), {}, Nobody(model), Moves({}, Pieces({}, NO_KV), transfer_ids))

@@ -72,7 +72,10 @@ class AdmissionsView(Protocol):
 
 
 class KvView(Protocol):
-    """Read-only view of the replica's KV memory (serving.engine.kv_ledger.KvLedger)."""
+    """Read-only view of the replica's KV memory (serving.engine.kv_ledger.KvLedger).
+
+    A request holds ``sequence_blocks`` blocks besides those of its tokens, from its first chunk on.
+    """
 
     @property
     def free_blocks(self) -> int: ...
@@ -82,6 +85,9 @@ class KvView(Protocol):
 
     @property
     def watermark_blocks(self) -> int: ...
+
+    @property
+    def sequence_blocks(self) -> int: ...
 
     @property
     def decoding(self) -> int: ...

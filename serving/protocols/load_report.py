@@ -9,8 +9,9 @@ ReportsAt = Literal["changes", "step_ends", "ticks"]
 class LoadReport(NamedTuple):
     """The load report of one instance. ``preempted``: waiting requests that ran before.
 
-    ``first_waiting_tokens``: number of prompt and generated tokens of the head of its queue;
-    ``waiting_tokens``: the same for all waiting requests together. ``high_running``, ``high_waiting``:
+    ``first_waiting_tokens``: number of prompt and generated tokens of the head of its queue, with those that
+    would fill the blocks of its windows and states (``Replica.sequence_blocks``); ``waiting_tokens``: the
+    same for all waiting requests together. ``high_running``, ``high_waiting``:
     numbers of requests with a priority above 0. If engines ignore priorities, the waiting ones are counted
     with the others.
     """

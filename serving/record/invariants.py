@@ -159,7 +159,7 @@ def _check_split(
     on_their_way = {request for batch in coming.values() for request in batch}
     wanted = 0
     for engine in engines:
-        room = engine.replica.longest_request_tokens
+        room = engine.replica.room_tokens
         staying = [*coming[engine.id], *(progress.id for progress in engine.attached)]
         if engine not in prefill:
             staying += [*engine.running, *(progress.id for progress in engine.waiting), *paused[engine.id]]
@@ -202,7 +202,7 @@ def _check_colocated(controller: Controller, service: Colocated, migrates: bool 
         _demand(
             12, demand == len(here), f"{demand} requests are counted on replica {replica}, not {len(here)}"
         )
-        tokens = sum(demand_tokens(requests[request]) for request in here)
+        tokens = sum(demand_tokens(requests[request]) + fleet.sequence_tokens for request in here)
         demand = fleet.load(replica, "kv_demand")
         _demand(12, demand == tokens, f"{demand} tokens are counted on replica {replica}, not {tokens}")
         if fleet.reports is not None:

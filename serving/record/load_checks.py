@@ -55,8 +55,9 @@ def _of_its_queue(engine: Engine, known: InstanceLoad, report: LoadReport) -> It
     """Check the demand of the queue's head and of all waiting requests."""
     queue = [*engine.waiting, *engine.unseen_arrivals]
     preempted = sum([progress.was_preempted for progress in queue])
-    tokens = sum([progress.known_tokens for progress in queue])
-    first = queue[0].known_tokens if queue else 0
+    own = engine.replica.sequence_tokens
+    tokens = sum([progress.known_tokens + own for progress in queue])
+    first = queue[0].known_tokens + own if queue else 0
     high_waiting = sum([progress.priority > 0 for progress in queue]) if known.high else 0
     counted = report._replace(
         running=known.running,

@@ -22,7 +22,8 @@ def broken(requests: Mapping[int, Request], service: Stock) -> Iterator[str]:
             yield f"{engine.running} run on replica {replica} and {counted} tokens are there, not {tokens}"
         if replica not in fleet.members:
             continue
-        demand = sum([demand_tokens(member.request) for member in engine.own.values()])
+        own = fleet.sequence_tokens
+        demand = sum([demand_tokens(member.request) + own for member in engine.own.values()])
         outstanding = fleet.load(replica, "outstanding"), fleet.load(replica, "kv_demand")
         if outstanding != (len(here), demand):
             yield f"{outstanding} are counted on replica {replica}, not {(len(here), demand)}"

@@ -19,6 +19,8 @@ class Replica:
     the longest context in tokens that its engine allows a request; None: as much as fits its KV memory.
     ``kv_pools``: number of equal parts of the memory, of which a request uses one. ``swap_blocks``: blocks of
     host memory that a preempted request's KV can go to (0: it is dropped), at ``swap_block_ns`` per block.
+    ``sequence_blocks``: blocks that a request holds besides those of its tokens, whatever their number: of
+    windows and of the states of linear layers.
     """
 
     id: int
@@ -34,6 +36,7 @@ class Replica:
     kv_pools: int = 1
     swap_blocks: int = 0
     swap_block_ns: int = 0
+    sequence_blocks: int = 0
 
     @property
     def part(self) -> Part:
@@ -41,10 +44,20 @@ class Replica:
         return part_of(self.model, self.layers.first, self.layers.last)
 
     @property
-    def longest_request_tokens(self) -> int:
-        """Prompt + output that surely fit, so that a request preempted by recompute can always return."""
+    def room_tokens(self) -> int:
+        """Tokens of the blocks of the part of the memory that a request uses, without the watermark."""
         pools = self.kv_pools
         return (self.kv_blocks // pools - self.watermark_blocks // pools) * self.block_tokens
+
+    @property
+    def sequence_tokens(self) -> int:
+        """Tokens whose blocks would be as many as ``sequence_blocks``."""
+        return self.sequence_blocks * self.block_tokens
+
+    @property
+    def longest_request_tokens(self) -> int:
+        """Prompt + output that surely fit, so that a request preempted by recompute can always return."""
+        return max(0, self.room_tokens - self.sequence_tokens)
 
 
 def too_long(request: Request, kv_tokens: int, max_model_len: int | None) -> str | None:

@@ -38,6 +38,7 @@ from serving.kv.transfer_ids import TransferIds
 from serving.record.journal import event_text, parse_event
 from serving.vocabulary.errors import UserError
 from serving.vocabulary.events import Arrived
+from serving.vocabulary.kv_bytes import KvBytes
 from serving.vocabulary.request import Request
 from traces.capacity import prompt_load
 from traces.errors import TraceError
@@ -308,7 +309,7 @@ def test_an_oracle_tells_every_length_and_the_mean_none() -> None:
 
 @pytest.mark.parametrize(("reserved", "needed"), [(0, 150), (7, 107), (1, 101), (10_000, 1000)])
 def test_room_is_kept_for_what_is_reserved(reserved: int, needed: int) -> None:
-    hand_overs = HandOvers({}, {}, HandOverRules(1, 1000), TransferIds())
+    hand_overs = HandOvers({}, {}, HandOverRules(KvBytes(1), 1000), TransferIds())
     request = Request(0, 0, 100, 50, "m", reserved_tokens=reserved)
     assert hand_overs.need_tokens(request, 1000) == needed
 

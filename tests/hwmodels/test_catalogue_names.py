@@ -131,6 +131,23 @@ def test_a_gpu_of_ones_own_is_a_file(tmp_path: Path) -> None:
     assert power is not None and power.limit_w == 1000
 
 
+def test_a_gpus_own_file_has_rates_of_narrower_products(tmp_path: Path) -> None:
+    """Without its own rate INT8 is as fast as FP8, and what has no rate at all is computed in 16 bits."""
+    file = tmp_path / "mine.yaml"
+    file.write_text(OWN)
+    assert {load_gpu(str(file)).flops_in(name) for name in ("fp8", "fp4", "int8")} == {2.25e15}
+    file.write_text(OWN + "fp8_flops_per_s: {value: 4.5e+15, source: d}\n")
+    assert [load_gpu(str(file)).flops_in(name) for name in ("fp8", "fp4", "int8")] == [
+        4.5e15,
+        2.25e15,
+        4.5e15,
+    ]
+    both = "fp4_flops_per_s: {value: 9.0e+15, source: d}\nint8_flops_per_s: {value: 1.0e+14, source: d}\n"
+    file.write_text(OWN + both)
+    assert [load_gpu(str(file)).flops_in(name) for name in ("fp8", "fp4", "int8")] == [2.25e15, 9e15, 1e14]
+    assert "int8_flops_per_s: d" in load_gpu(str(file)).source
+
+
 @pytest.mark.parametrize("old, new, named", [
     ("flops_per_s", "flops", "unknown key 'flops'; write only memory_bytes"),
     ("flops_per_s: {value: 2.25e+15, source: datasheet}\n", "", "lacks flops_per_s; write flops_per_s:"),

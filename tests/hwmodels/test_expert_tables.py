@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hwmodels.catalogue import load_gpu, load_llm
+from hwmodels.catalogue import load_llm
 from hwmodels.errors import HardwareError
 from hwmodels.importers import ImportRequest, import_profile
 from hwmodels.importers.tables import read_table
@@ -17,7 +17,6 @@ from hwmodels.profiles.profile_file import load_profile, save_profile
 from hwmodels.step_times.expert_error import POWER_LAW_SKEW
 from hwmodels.step_times.expert_times import experts_of
 from hwmodels.step_times.held_out import held_out_errors
-from hwmodels.step_times.select import step_model
 
 PROFILES = Path(os.environ.get("SERVETWIN_PROFILES", ""))
 OWN = PROFILES / "llmservingsim" / "RTXPRO6000" / "Qwen" / "Qwen3-30B-A3B-Instruct-2507"
@@ -132,11 +131,9 @@ def test_a_profile_of_a_mixture_is_the_same_from_its_file(tmp_path: Path) -> Non
     ).all()
 
 
-def test_mixtral_is_composed_and_deepseek_is_refused() -> None:
+def test_mixtral_is_composed_and_a_latent_is_refused() -> None:
     seconds = by_tokens(composed("h100", 2, "mixtral_8x7b"), Parallelism(2))
     # 8 experts of 88 MB a layer, all read by 16 tokens: not faster than memory gives them.
     assert seconds[16] > load_llm("mixtral_8x7b").expert_bytes / 2 / 3.35e12
     with pytest.raises(HardwareError, match="multi-head latent attention"):
         composed("h100", 1, "deepseek_v2_lite")
-    with pytest.raises(HardwareError, match="multi-head latent attention"):
-        step_model("auto", load_gpu("h100"), load_llm("deepseek_v2_lite"), tp=1)

@@ -15,7 +15,8 @@ from hwmodels.step_times.engine_overhead import EngineOverhead
 from hwmodels.step_times.expert_error import group_ends_s
 from hwmodels.step_times.expert_lines import fit_expert_lines
 from hwmodels.step_times.expert_rows import ExpertRows, GroupTimes
-from hwmodels.step_times.expert_times import ExpertTimes, Routing, at_points, experts_of
+from hwmodels.step_times.expert_times import ExpertTimes, Routing, at_points, experts_of, routed_times
+from hwmodels.step_times.mixture_step import MixtureStepModel
 from hwmodels.step_times.rows import FIXED_PER_S
 from hwmodels.step_times.select import shared_experts, step_model
 
@@ -61,7 +62,7 @@ def profile(tp: int = 1, *tables: ExpertTable) -> Profile:
 
 
 def test_a_step_reads_the_experts_that_its_tokens_are_expected_to_choose() -> None:
-    times = ExpertTimes(WHOLE, ROUTING)
+    times = routed_times(WHOLE, ROUTING)
     assert times.seconds(0) == 0.0
     for tokens in (4, 16, 64, 500):
         activated = ROUTING.activated(np.array([tokens]))[0]
@@ -71,7 +72,7 @@ def test_a_step_reads_the_experts_that_its_tokens_are_expected_to_choose() -> No
 def test_more_tokens_never_take_less() -> None:
     for table in (WHOLE, HALF):
         for skew in (0.0, 1.0):
-            seconds = ExpertTimes(table, Routing(128, 8, skew)).by_tokens()
+            seconds = routed_times(table, Routing(128, 8, skew)).by_tokens()
             assert (np.diff(seconds) >= 0.0).all()
 
 
@@ -84,14 +85,14 @@ def test_a_table_answers_its_own_points() -> None:
 
 
 def test_skew_makes_a_small_step_faster() -> None:
-    uniform, skewed = ExpertTimes(WHOLE, ROUTING), ExpertTimes(WHOLE, Routing(128, 8, 1.0))
+    uniform, skewed = routed_times(WHOLE, ROUTING), routed_times(WHOLE, Routing(128, 8, 1.0))
     assert skewed.seconds(16) < 0.9 * uniform.seconds(16)
 
 
 def test_the_slowest_rank_is_slower_than_an_even_half() -> None:
     """A rank of two with exactly half of the experts and tokens, against the expected slower one."""
     even = at_points(HALF.lattice, np.array([16.0]), ROUTING.activated(np.array([16.0])) / 2)[0]
-    assert ExpertTimes(HALF, ROUTING).seconds(16) > 1.01 * even
+    assert routed_times(HALF, ROUTING).seconds(16) > 1.01 * even
 
 
 def test_lines_are_fitted_through_what_lines_made() -> None:
@@ -131,7 +132,7 @@ def test_engines_of_the_catalogue_share_experts_too() -> None:
 
 
 def test_engines_that_share_experts_exchange_what_their_tokens_need() -> None:
-    apart, together = ExpertTimes(HALF, ROUTING), ExpertTimes(HALF, ROUTING, EXCHANGE, "rtx_pro_6000")
+    apart, together = routed_times(HALF, ROUTING), routed_times(HALF, ROUTING, EXCHANGE, "rtx_pro_6000")
     assert together.seconds(1) - apart.seconds(1) == pytest.approx(30e-6)
     assert together.seconds(1024) - apart.seconds(1024) == pytest.approx(130e-6)
     assert together.labels == ("all-gather and reduce-scatter of 2 rtx_pro_6000: made up",)
@@ -140,7 +141,7 @@ def test_engines_that_share_experts_exchange_what_their_tokens_need() -> None:
 
 def test_a_step_beyond_the_table_is_refused() -> None:
     with pytest.raises(HardwareError, match="1025 tokens of all engines is beyond the 1024"):
-        ExpertTimes(WHOLE, ROUTING).seconds(1025)
+        routed_times(WHOLE, ROUTING).seconds(1025)
 
 
 def test_without_expert_parallelism_one_engine_is_the_tensor_parallel_one() -> None:
@@ -197,7 +198,6 @@ def test_missing_exchange_times_are_named() -> None:
     [
         ("qwen3_32b", Parallelism(2, 1, True), "qwen3_32b has no experts to share"),
         ("qwen3_32b", Parallelism(1, 2), "or more replicas"),
-        ("qwen3_30b_a3b", Parallelism(2, 2, True), "write model.tp=1"),
         ("qwen3_30b_a3b", Parallelism(1, 3, True), "3 GPUs do not divide the 128 experts"),
     ],
 )
@@ -206,11 +206,18 @@ def test_what_cannot_be_shared_is_refused(llm: str, parallelism: Parallelism, wo
         parallelism.check(load_llm(llm))
 
 
-@pytest.mark.parametrize("kind", ["auto", "op_table", "linear", "calibrated_roofline", "roofline"])
-def test_a_mixture_without_tables_is_refused(kind: str) -> None:
-    gpu = "a10" if kind == "auto" else "a100_80g"  # auto asks AIConfigurator's library where it has tables
-    with pytest.raises(HardwareError, match=f"no expert times for mixtral_8x7b on {gpu}"):
-        step_model(kind, load_gpu(gpu), load_llm("mixtral_8x7b"), tp=2, profile=None)
+@pytest.mark.parametrize("kind", ["op_table", "linear", "calibrated_roofline"])
+def test_a_rung_without_expert_times_is_refused(kind: str) -> None:
+    with pytest.raises(HardwareError, match="no expert times for mixtral_8x7b on a100_80g"):
+        step_model(kind, load_gpu("a100_80g"), load_llm("mixtral_8x7b"), tp=2, profile=None)
+
+
+def test_a_mixture_without_tables_is_a_roofline() -> None:
+    gpu, llm = load_gpu("mi300x"), load_llm("mixtral_8x7b")  # the library has no tables of this GPU
+    model = step_model("auto", gpu, llm, tp=2)
+    assert isinstance(model, MixtureStepModel)
+    assert any("experts and attention are a roofline" in label for label in model.labels)
+    assert model.dense_s(0, 0, 16) == step_model("roofline", gpu, llm, tp=2).dense_s(0, 0, 16)
 
 
 def test_parts_of_experts() -> None:
@@ -245,7 +252,7 @@ def test_experts_in_a_cache_are_read_from_memory() -> None:
 
 
 def group_rows(times: ExpertTimes, *captured: int) -> ExpertRows:
-    skewed = ExpertTimes(HALF, Routing(128, 8, 0.7), EXCHANGE)
+    skewed = routed_times(HALF, Routing(128, 8, 0.7), EXCHANGE)
     ends = group_ends_s(times, skewed, "experts 2.0 / 10.0 %")
     return ExpertRows(
         GroupTimes(times.experts_s, times.moved_s), EngineOverhead(graph_batches=captured), ends
@@ -253,7 +260,7 @@ def group_rows(times: ExpertTimes, *captured: int) -> ExpertRows:
 
 
 def test_group_costs_are_integers_of_padded_tokens() -> None:
-    times = ExpertTimes(HALF, ROUTING, EXCHANGE)
+    times = routed_times(HALF, ROUTING, EXCHANGE)
     rows, plain = group_rows(times, 1, 2, 4, 8, 16), group_rows(times)
     assert rows.group_cost([5, 1]) == rows.group_cost([8, 8]) == plain.group_cost([8, 8])
     assert rows.group_cost([8, 8]) == pytest.approx(times.seconds(16) * FIXED_PER_S, rel=1e-9)
@@ -264,12 +271,12 @@ def test_group_costs_are_integers_of_padded_tokens() -> None:
 
 
 def test_unequal_engines_exchange_as_if_all_had_as_many_tokens() -> None:
-    rows = group_rows(ExpertTimes(HALF, ROUTING, EXCHANGE))
+    rows = group_rows(routed_times(HALF, ROUTING, EXCHANGE))
     assert rows.group_cost([60, 4]) - rows.group_cost([32, 32]) == rows.cost(64, 120) - rows.cost(64, 64) > 0
 
 
 def test_the_ends_of_a_group_are_popularity_and_the_exchange() -> None:
-    times, skewed = (ExpertTimes(HALF, Routing(128, 8, skew), EXCHANGE) for skew in (0.0, 0.7))
+    times, skewed = (routed_times(HALF, Routing(128, 8, skew), EXCHANGE) for skew in (0.0, 0.7))
     rows = group_rows(times)
     moved = float(np.interp(64, EXCHANGE.curve.counts, EXCHANGE.curve.seconds))
     highest = 1.1 * (times.seconds(64) - moved) + 2 * moved

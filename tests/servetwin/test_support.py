@@ -9,6 +9,7 @@ from hwmodels.catalogue import gpu_names, llm_names, load_gpu, load_llm
 from hwmodels.errors import HardwareError
 from hwmodels.models.kv_capacity import kv_capacity
 from hwmodels.models.vllm_memory import EngineLimits
+from hwmodels.step_times import library_step
 from hwmodels.step_times.select import step_model
 from hwmodels.step_times.step_time import Piece, StepLimits
 from servetwin.cli.support import support
@@ -189,6 +190,22 @@ def test_a_model_or_a_gpu_alone_lists_what_goes_with_it(capsys: pytest.CaptureFi
     assert next(line for line in by_gpu if " cpu_core " in line).endswith("does not fit on 8")
     by_model = printed(capsys, "gpu=h100").splitlines()
     assert [line.split()[0] for line in by_model[1:]] == list(llm_names())
+
+
+def test_tables_do_not_ask_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Asking takes seconds for each combination: a mixture that only the library knows is named unasked."""
+
+    def asked(*combination: object) -> None:
+        pytest.fail(f"the library was asked for {combination}")
+
+    monkeypatch.setattr(library_step, "asked_profile", asked)
+    monkeypatch.setattr("servetwin.support.table.library_version", lambda: "0.12.0")
+    gpus, llm = [load_gpu("h200"), load_gpu("mi300x")], load_llm("minimax_m2_5")
+    engine = load_config(["out=x"], "simulate").engine
+    assert table(gpus, [llm], engine)[1].split()[1:] == ["A4?", "-"], "no tables of the MI300X"
+    assert "not asked here" in listing(gpus, [llm], engine)[1]
+    monkeypatch.setattr("servetwin.support.table.library_version", lambda: "")
+    assert table(gpus, [llm], engine)[1].split()[1:] == ["-", "-"], "nothing to ask"
 
 
 def test_what_a_model_takes_is_told_without_step_times(capsys: pytest.CaptureFixture[str]) -> None:

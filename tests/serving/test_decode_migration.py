@@ -12,6 +12,7 @@ from serving.kv.migration_rules import MigrationRules
 from serving.services.disaggregated.decode_migrating import DecodeMigrating
 from serving.vocabulary.actions import Action, Detach, JoinBatch, Migrate, Send, StopSend
 from serving.vocabulary.events import Opened
+from serving.vocabulary.kv_bytes import KvBytes
 from tests.worlds.elastic_world import KV_BYTES_PER_TOKEN, MS, Told
 from tests.worlds.told_systems import send, static
 
@@ -21,7 +22,7 @@ PREFILL, FIRST, SECOND = 0, 1, 2
 
 def told_with(policy: Any, **more: Any) -> Told:
     """One prefill instance, two for decoding with room for 40 tokens each; every report is of one step."""
-    rules = MigrationRules("live", 1, 3, CONTROL_NS, KV_BYTES_PER_TOKEN, 8)
+    rules = MigrationRules("live", 1, 3, CONTROL_NS, KvBytes(KV_BYTES_PER_TOKEN), 8)
 
     def migration() -> MigrationParts:
         return MigrationParts(policy(), 50 * MS, {"m": rules})

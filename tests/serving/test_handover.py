@@ -16,6 +16,7 @@ from serving.vocabulary.actions import (
     SwitchRole,
 )
 from serving.vocabulary.events import Arrived, Ran
+from serving.vocabulary.kv_bytes import KvBytes
 from serving.vocabulary.request import Request
 from tests.worlds.elastic_world import Setting, Told
 from tests.worlds.told_systems import prompts, send, static, turn
@@ -176,7 +177,7 @@ def test_who_was_preempted_for_room_goes_on_when_what_was_to_come_does_not() -> 
 
 
 def test_a_request_takes_whole_blocks_and_at_most_the_memory() -> None:
-    hand_overs = HandOvers({}, {}, HandOverRules(1, 8), TransferIds(), block_tokens=4)
+    hand_overs = HandOvers({}, {}, HandOverRules(KvBytes(1), 8), TransferIds(), block_tokens=4)
     for prompt, cap, need in ((1, 1, 4), (7, 2, 12), (30, 40, 64)):
         assert hand_overs.need_tokens(Request(0, 0, prompt, cap, "m"), 64) == need
     assert hand_overs.need_tokens(Request(0, 0, 10, 40, "m", 0, 1), 64) == 12

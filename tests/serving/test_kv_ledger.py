@@ -8,17 +8,23 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from serving.engine.free_queue import SharedPrefix
 from serving.engine.kv_ledger import KvLedger
 from serving.engine.progress import Progress
+from serving.record.cache_checks import broken
 from serving.vocabulary.request import Request
 
 HORIZON_STEPS = 200  # beyond what a pool of 24 blocks of 32 tokens lets two requests do in these tests
 
 
 class Pool:
-    """Who holds which block, and how many positions of it are written."""
+    """Who holds which block, and how many positions of it are written.
 
-    def __init__(self, blocks: int, block_tokens: int) -> None:
+    ``sequence_blocks``: what each request takes when it comes, before any position.
+    """
+
+    def __init__(self, blocks: int, block_tokens: int, sequence_blocks: int = 0) -> None:
         self.block_tokens = block_tokens
+        self.sequence_blocks = sequence_blocks
         self.free = list(range(blocks))
+        self.own: dict[int, list[int]] = {}
         self.held: dict[int, list[int]] = {}
         self.stored: dict[int, int] = {}  # positions written
         self.decoding: set[int] = set()
@@ -26,10 +32,17 @@ class Pool:
     def copy(self) -> "Pool":
         twin = Pool(0, self.block_tokens)
         twin.free = list(self.free)
+        twin.own = {request: list(blocks) for request, blocks in self.own.items()}
         twin.held = {request: list(blocks) for request, blocks in self.held.items()}
         twin.stored = dict(self.stored)
         twin.decoding = set(self.decoding)
         return twin
+
+    def come(self, request: int) -> None:
+        """A request takes the blocks of its windows and states, and none of its tokens yet."""
+        self.own[request] = [self.free.pop() for _ in range(self.sequence_blocks)]
+        self.held[request] = []
+        self.stored[request] = 0
 
     def lacks_block(self, request: int) -> bool:
         return self.stored[request] == len(self.held[request]) * self.block_tokens
@@ -63,7 +76,7 @@ class Pool:
         return HORIZON_STEPS
 
     def release(self, request: int) -> None:
-        self.free += self.held.pop(request)
+        self.free += self.held.pop(request) + self.own.pop(request)
         del self.stored[request]
         self.decoding.discard(request)
 
@@ -74,10 +87,15 @@ class LedgerAgainstPool(RuleBasedStateMachine):
     ledger: KvLedger
     pool: Pool
 
-    @initialize(blocks=st.integers(1, 24), block_tokens=st.sampled_from((1, 2, 3, 16, 32)))
-    def start(self, blocks: int, block_tokens: int) -> None:
-        self.ledger = KvLedger(blocks, block_tokens)
-        self.pool = Pool(blocks, block_tokens)
+    @initialize(
+        blocks=st.integers(1, 24),
+        block_tokens=st.sampled_from((1, 2, 3, 16, 32)),
+        sequence_blocks=st.sampled_from((0, 0, 1, 2, 5)),
+    )
+    def start(self, blocks: int, block_tokens: int, sequence_blocks: int) -> None:
+        own = min(sequence_blocks, blocks - 1)
+        self.ledger = KvLedger(blocks, block_tokens, sequence_blocks=own)
+        self.pool = Pool(blocks, block_tokens, own)
         self.next_request = 0
 
     def _compute(self, request: int, tokens: int) -> None:
@@ -87,13 +105,13 @@ class LedgerAgainstPool(RuleBasedStateMachine):
                 break
         self.ledger.reserve(request, self.pool.stored[request])
 
-    @precondition(lambda self: self.pool.free)
+    @precondition(lambda self: len(self.pool.free) > self.pool.sequence_blocks)
     @rule(tokens=st.integers(1, 70))
     def admit(self, tokens: int) -> None:
         request = self.next_request
         self.next_request += 1
-        self.pool.held[request] = []
-        self.pool.stored[request] = 0
+        assert self.ledger.blocks_for(1) == 1 + self.pool.sequence_blocks
+        self.pool.come(request)
         self._compute(request, tokens)
 
     @precondition(lambda self: self._prefilling())
@@ -129,14 +147,14 @@ class LedgerAgainstPool(RuleBasedStateMachine):
     @invariant()
     def blocks_are_conserved(self) -> None:
         ledger, pool = self.ledger, self.pool
-        assert ledger.free_blocks == len(pool.free)
+        assert ledger.free_blocks == len(pool.free) >= 0
         assert sorted(ledger.holders()) == sorted(pool.held)
         assert sum(map(ledger.held_blocks, ledger.holders())) + ledger.free_blocks == ledger.total_blocks
 
     @invariant()
     def every_request_holds_what_its_positions_need(self) -> None:
         for request, blocks in self.pool.held.items():
-            assert self.ledger.held_blocks(request) == len(blocks)
+            assert self.ledger.held_blocks(request) == len(blocks) + len(self.pool.own[request])
 
     @invariant()
     def the_next_step_is_known(self) -> None:
@@ -181,6 +199,12 @@ TestLedgerAgainstPool.settings = settings(max_examples=30, stateful_step_count=3
 def test_a_pool_without_memory_is_refused(blocks: int, tokens: int, watermark: int) -> None:
     with pytest.raises(ValueError, match="no KV memory"):
         KvLedger(blocks, tokens, watermark_blocks=watermark)
+
+
+@pytest.mark.parametrize("sequence_blocks", [-1, 4])
+def test_a_pool_without_memory_for_a_sequence_is_refused(sequence_blocks: int) -> None:
+    with pytest.raises(ValueError, match="no memory for a sequence"):
+        KvLedger(4, 16, sequence_blocks=sequence_blocks)
 
 
 def test_a_prompt_chunk_gives_no_block_back() -> None:
@@ -246,3 +270,33 @@ def test_memory_that_is_given_up_is_forgotten() -> None:
     assert ledger.cached_prefix_tokens(request) == 8
     ledger.forget_stored()
     assert (ledger.cached_prefix_tokens(request), ledger.free_blocks) == (0, 8)
+
+
+def test_found_blocks_are_never_those_of_a_sequence() -> None:
+    """Of 12 tokens in blocks of 4, a second request finds two blocks, and holds three of its own besides."""
+    ledger = KvLedger(20, 4, sequence_blocks=3, prefix_caching=True)
+    compute(ledger, 1, 12)
+    assert ledger.held_blocks(1) == 6
+    ledger.release(1)
+    assert ledger.free_blocks == 20
+    one = waiting(2, 12, ((1, 12),))
+    assert found(ledger, one) == (8, 2)
+    compute(ledger, 2, 12, ((1, 12),), 8)
+    compute(ledger, 3, 12, ((1, 12),), 8)
+    assert (ledger.held_blocks(2), ledger.held_blocks(3), ledger.free_blocks) == (6, 6, 20 - 6 - 6 + 2)
+    assert not list(broken(ledger))
+    ledger.release(2), ledger.preempt(3, 12)
+    assert ledger.free_blocks == 20 and not list(broken(ledger))
+
+
+@pytest.mark.parametrize("stored", [4, 8, 12])
+def test_a_full_memory_with_own_blocks_evicts_what_was_stored(stored: int) -> None:
+    """Three requests of 3 + 3 blocks fill 18: nothing of an earlier one is left to be found."""
+    ledger = KvLedger(18, 4, sequence_blocks=3, prefix_caching=True)
+    compute(ledger, 1, stored)
+    ledger.release(1)
+    for request in (2, 3, 4):
+        compute(ledger, request, 12)
+    assert ledger.free_blocks == 0
+    assert ledger.cached_prefix_tokens(Request(5, 0, 13, 1, "m", shared_prefix=((1, 12),))) == 0
+    assert not list(broken(ledger))

@@ -13,6 +13,7 @@ from serving.protocols.scaling import ScaleDecision, ScalingView
 from serving.services.colocated.migrating import Migrating
 from serving.vocabulary.actions import Action, Detach, JoinBatch, Load, Migrate, ReleaseGpus, Send, StopSend
 from serving.vocabulary.events import LoadStopped, Opened
+from serving.vocabulary.kv_bytes import KvBytes
 from tests.worlds.elastic_world import KV_BYTES_PER_TOKEN, MS, Setting, Told
 from tests.worlds.told_systems import send
 
@@ -42,7 +43,7 @@ def told_with(into_loading: bool = True, policy: Any = LeastLoadedPairs, others:
 
     ``others``: instances that serve beside it, each of a longer request.
     """
-    rules = MigrationRules("live", 1, 3, 3, KV_BYTES_PER_TOKEN, 8, into_loading)
+    rules = MigrationRules("live", 1, 3, 3, KvBytes(KV_BYTES_PER_TOKEN), 8, into_loading)
 
     def migration() -> MigrationParts:
         return MigrationParts(policy(), ROUND, {"m": rules})

@@ -14,6 +14,7 @@ from serving.kv.moves import Moves, StageSend
 from serving.kv.pieces import Piece, Pieces
 from serving.kv.transfer_ids import TransferIds
 from serving.vocabulary.actions import Action, JoinBatch, StopSend
+from serving.vocabulary.kv_bytes import KvBytes
 from serving.vocabulary.layers import LayerRange
 from serving.vocabulary.replica import Role
 from serving.vocabulary.request import Request
@@ -90,7 +91,7 @@ def split(id: int, tokens: int, layers: int, replica: int = 1) -> Split:
 def stage(batch: list[Split], target: int, kv_bytes_per_token: int) -> list[StageSend]:
     """What is sent when a batch whose home is replica 0, of ``LAYERS`` layers, goes to the target."""
     engines = Rig(["prefill"] * 4).engines
-    pieces = Pieces(engines, kv_bytes_per_token)
+    pieces = Pieces(engines, KvBytes(kv_bytes_per_token))
     for progress, elsewhere in batch:
         if elsewhere:
             pieces.add((progress.id,), engines[0], *elsewhere)
@@ -274,7 +275,7 @@ def test_nothing_is_remembered_of_what_is_over() -> None:
         moves.abort(move, "", actions)
     assert (moves.staying, moves.sending, moves.all()) == (set(), set(), [])
     assert actions[2:] == [StopSend(0, ""), StopSend(1, "")]
-    room = DecodeCapacity(HandOverRules(1, 8), 4)
+    room = DecodeCapacity(HandOverRules(KvBytes(1), 8), 4)
     room.open(1, 64)
     room.begin_batch(1, 8, 1)
     room.close(1)
@@ -286,7 +287,7 @@ def test_a_piece_is_not_at_its_home_and_has_neither_none_nor_all_of_the_layers()
     engines = Rig(["prefill", "prefill"]).engines
     for replica, first, last in ((0, 0, 1), (1, 0, LAYERS), (1, 3, LAYERS + 1)):
         with pytest.raises(AssertionError, match="is not split from replica 0"):
-            Pieces(engines, KV_BYTES).add((1,), engines[0], Piece(replica, LayerRange(first, last)))
+            Pieces(engines, KvBytes(KV_BYTES)).add((1,), engines[0], Piece(replica, LayerRange(first, last)))
     with pytest.raises(ValueError, match="empty"):
         LayerRange(0, 0)
 

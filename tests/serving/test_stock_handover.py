@@ -7,11 +7,12 @@ from serving.record.invariants import check
 from serving.services.stock.handover import HandOverParts
 from serving.vocabulary.actions import Assign, Reject, Send
 from serving.vocabulary.events import Arrived, Dropped, Lost, Observed, Sent, Streamed
+from serving.vocabulary.kv_bytes import KvBytes
 from tests.worlds.stock_rig import StockRig, request
 
 
 def rig(engines: int = 4, together: bool = False, elsewhere: bool = True) -> StockRig:
-    return StockRig(engines, elsewhere, hand_over=HandOverParts(10, together))
+    return StockRig(engines, elsewhere, hand_over=HandOverParts(KvBytes(10), together))
 
 
 def test_a_prompt_goes_where_fewest_tokens_wait_and_its_kv_where_most_memory_is_free() -> None:

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from serving.composition import MigrationParts
+from serving.vocabulary.kv_bytes import KvBytes
 from tests.worlds.drawn_decode_migrations import World, check_world, drawn_world, play
 from tests.worlds.drawn_elastic import assert_repeats_and_replays
 
@@ -32,7 +33,7 @@ def with_rules(world: World, **changes: object) -> World:
 
 def test_where_links_bring_nothing_no_migration_commits() -> None:
     """A token of KV takes hours on the wire: all that is sent is aborted, and everybody is served."""
-    world = with_rules(drawn_world(BUSY), mode="live", kv_bytes_per_token=1 << 60)
+    world = with_rules(drawn_world(BUSY), mode="live", kv_bytes=KvBytes(1 << 60))
     played = play(world)
     assert not any(record.outcome == "committed" for record in played.records)
     assert any(record.stages for record in played.records)

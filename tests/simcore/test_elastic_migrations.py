@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from serving.composition import MigrationParts
+from serving.vocabulary.kv_bytes import KvBytes
 from tests.worlds.drawn_elastic_migrations import Played, check_world, drawn_world, play
 
 
@@ -29,7 +30,7 @@ def test_where_links_bring_nothing_none_moves_to_an_instance_that_loads() -> Non
 
     def starved() -> MigrationParts:
         one = drawn()
-        slow = {model: replace(rules, kv_bytes_per_token=1 << 60) for model, rules in one.rules.items()}
+        slow = {model: replace(rules, kv_bytes=KvBytes(1 << 60)) for model, rules in one.rules.items()}
         return replace(one, rules=slow)
 
     setting = replace(world.case.setting, migration=starved)

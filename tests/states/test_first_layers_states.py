@@ -15,6 +15,7 @@ from serving.protocols.live import LiveTarget
 from serving.services.colocated.service import Colocated
 from serving.vocabulary.actions import Action, Fail, Run, Send, StopSend
 from serving.vocabulary.events import Ran, Sent
+from serving.vocabulary.kv_bytes import KvBytes
 from serving.vocabulary.layers import LayerRange
 from serving.vocabulary.replica import Replica
 from serving.vocabulary.request import Request
@@ -47,7 +48,7 @@ class Case:
             layers=LAYERS,
             activation_bytes_per_token=2,
             prefill_tokens_per_s=20.0,
-            kv_bytes_per_token=KV_BYTES,
+            kv_bytes=KvBytes(KV_BYTES),
             max_num_seqs=8,
         )
         self.service = Colocated(

@@ -5,6 +5,7 @@ import pytest
 from serving.record.invariants import check
 from serving.services.stock.handover import HandOverParts
 from serving.vocabulary.events import Dropped, Event, Lost, Sent, Streamed
+from serving.vocabulary.kv_bytes import KvBytes
 from tests.states.stock_handover_states import CELLS
 from tests.worlds.stock_rig import StockRig
 
@@ -15,7 +16,7 @@ class Case:
     """Request 7 in a state: engines 0 and 1 prefill, 2 and 3 decode; its transfer is number 0."""
 
     def __init__(self, state: str) -> None:
-        self.rig = StockRig(4, hand_over=HandOverParts(4))
+        self.rig = StockRig(4, hand_over=HandOverParts(KvBytes(4)))
         self.rig.arrive(ID)
         if state != "prefills":
             self.rig.handle(Streamed(0, ((ID, 1),), ()))

@@ -12,6 +12,7 @@ from serving.composition import MigrationParts
 from serving.kv.migration_log import MigrationRecord
 from serving.kv.migration_rules import MigrationRules
 from serving.services.disaggregated.decode_migrating import DecodeMigrating
+from serving.vocabulary.kv_bytes import KvBytes
 from serving.vocabulary.request import Request
 from simcore.data_plane.data_plane import DataPlane, DataPlaneSetup
 from simcore.faults.plan import Fault, FaultPlan
@@ -57,7 +58,8 @@ def drawn_world(seed: int) -> World:
         whims=(lambda: Whims(Random(whims))) if random.random() < 0.6 else None,
         migration=_migration(random, most),
     )
-    case = on_links(Drawn(setting, _requests(random, setting, random.choice((0, 0, 0, 4)))))
+    drawn_case = Drawn(setting, _requests(random, setting, random.choice((0, 0, 0, 4))))
+    case = on_links(drawn_case, Random(f"sequences {seed}"))
     kinds = ("host", "link")[: random.choice((0, 0, 1, 2))]  # one host of two stays
     faults = [
         Fault(random.randint(0, 3000) * MS, random.choice(("replica", "link", last)), share=random.random())
@@ -84,7 +86,7 @@ def _migration(random: Random, most: int) -> Any:
     mode: Any = random.choice(("live", "live", "stop_and_copy", "recompute"))
     rules = MigrationRules(
         mode, random.choice((1, 2, 16)), random.randint(2, 4), random.choice((0, 3, 20)) * MS,
-        SHAPE.kv_bytes_per_token * random.choice((1, 1, 10_000)), most,
+        KvBytes(SHAPE.kv_bytes_per_token * random.choice((1, 1, 10_000))), most,
     )  # fmt: skip
     seed, chance = random.getrandbits(32), random.choice((0.3, 0.9))
     who = random.choice(("drawn", "drawn", "defragment", "defragment", "least_loaded", "llumnix"))

@@ -13,6 +13,7 @@ from hwmodels.topology.cluster_file import load_cluster
 from hwmodels.topology.topology import Topology, build
 from serving.controller import Controller
 from serving.record.replay import replay
+from serving.vocabulary.kv_bytes import KvBytes
 from serving.vocabulary.request import Request
 from simcore.data_plane.data_plane import DataPlane, DataPlaneSetup
 from simcore.sim_report import SimReport
@@ -128,13 +129,21 @@ def simulate(case: Drawn, coalesce: bool = True) -> tuple[Collected, SimReport, 
     return recorder, simulation.run(), checked
 
 
-def on_links(case: Drawn) -> Drawn:
-    """The same with the cluster, model and links of the data plane."""
+def on_links(case: Drawn, own: Random | None = None) -> Drawn:
+    """The same with the cluster, model and links of the data plane.
+
+    ``own``: draws what windows and states take of a memory that is larger by some of them; None: nothing.
+    """
+    token_bytes = SHAPE.kv_bytes_per_token
+    sequence_blocks = 0 if own is None else own.choice((0, 0, 1, 3))
+    more = 0 if own is None else sequence_blocks * own.choice((1, 2, 4))
     setting = replace(
         case.setting,
         topology=topology(),
         size_bytes=SHAPE.weight_bytes,
-        kv_bytes_per_token=SHAPE.kv_bytes_per_token,
+        kv_bytes=KvBytes(token_bytes, sequence_blocks * case.setting.block_tokens * token_bytes),
+        kv_blocks=case.setting.kv_blocks + more,
+        sequence_blocks=sequence_blocks,
     )
     return Drawn(setting, case.requests)
 

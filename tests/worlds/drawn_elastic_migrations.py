@@ -10,6 +10,7 @@ from serving.composition import MigrationParts
 from serving.kv.migration_log import MigrationRecord
 from serving.kv.migration_rules import MigrationRules
 from serving.services.colocated.migrating import Migrating
+from serving.vocabulary.kv_bytes import KvBytes
 from serving.vocabulary.request import Request
 from simcore.data_plane.data_plane import DataPlane, DataPlaneSetup
 from simcore.faults.plan import Fault, FaultPlan
@@ -68,7 +69,7 @@ def drawn_world(seed: int) -> World:
     if start_up_s:  # they decode for as long as a load may take
         setting = replace(setting, kv_blocks=random.choice((40, 80)))
         requests = _long_requests(random, setting)
-    case = on_links(Drawn(setting, requests))
+    case = on_links(Drawn(setting, requests), Random(f"sequences {seed}"))
     faults = [
         Fault(random.randint(0, 3000) * MS, random.choice(("replica", "link", last)), share=random.random())
         for last in ("host", "link")[: random.choice((0, 0, 1, 2))]  # one host of two stays
@@ -92,7 +93,7 @@ def _migration(random: Random, setting: Setting, into_loading: bool) -> Any:
     mode: Any = random.choice(("live", "live", "stop_and_copy", "recompute"))
     rules = MigrationRules(
         mode, random.choice((1, 2, 16)), random.randint(2, 4), random.choice((0, 3, 20)) * MS,
-        SHAPE.kv_bytes_per_token * random.choice((1, 10_000)), setting.max_num_seqs,
+        KvBytes(SHAPE.kv_bytes_per_token * random.choice((1, 10_000))), setting.max_num_seqs,
         into_loading and mode == "live",
     )  # fmt: skip
     seed, chance = random.getrandbits(32), random.choice((0.3, 0.9))

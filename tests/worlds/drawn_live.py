@@ -9,6 +9,7 @@ from hwmodels.models.llm_shape import LlmShape
 from policies.live.live_scaling import LiveScaling
 from policies.live.zigzag import BestEffort, Ilp, IlpFree
 from serving.protocols.live import LivePolicy, LiveScheduler
+from serving.vocabulary.kv_bytes import KvBytes
 from simcore.data_plane.data_plane import DataPlane, DataPlaneSetup
 from simcore.sim_report import SimReport
 from simcore.simulation import Simulation
@@ -57,7 +58,7 @@ def live_case(random: Random) -> LiveCase:
         queue=None,
         topology=topology(),
         size_bytes=shape.weight_bytes,
-        kv_bytes_per_token=shape.kv_bytes_per_token,
+        kv_bytes=KvBytes(shape.kv_bytes_per_token),
     )
     return LiveCase(Drawn(setting, draw_requests(random, setting)), shape)
 

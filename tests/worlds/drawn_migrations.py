@@ -47,7 +47,7 @@ def drawn_world(seed: int) -> World:
         random.choice(("round_robin", "least_outstanding")), tuple(requests), rows,
         prefix_caching=random.random() < 0.5, asynchronous=random.random() < 0.5,
     )  # fmt: skip
-    case, order = _with_priorities(case, seed)
+    case, order = _with_priorities(_with_sequences(case, seed), seed)
     setting = Setting(
         case, seed, random.choice(("live", "live", "stop_and_copy", "recompute")), random.choice((1, 2, 16)),
         random.randint(1, 4), random.choice((0, 3, 40)), random.choice((0.1, 1.0, 6.0)),
@@ -66,6 +66,13 @@ def drawn_world(seed: int) -> World:
     # Of asynchronous engines none: what is dispatched again is seen by the time of its arrival there.
     notice_ns = 0 if case.asynchronous else Random(f"notices {seed}").choice((0, 40, 400))
     return World(setting, tuple(sorted(faults, key=lambda one: one.at_ns)), notice_ns)
+
+
+def _with_sequences(case: Case, seed: int) -> Case:
+    """Requests of half of the worlds hold blocks of windows and states besides."""
+    random = Random(f"sequences {seed}")
+    own = random.choice((0, 0, 1, 4))
+    return replace(case, sequence_blocks=own, total_blocks=case.total_blocks + own * random.choice((1, 3)))
 
 
 def _with_priorities(case: Case, seed: int) -> tuple[Case, Order]:

@@ -45,12 +45,14 @@ from serving.vocabulary.actions import (
     Wake,
 )
 from serving.vocabulary.events import Arrived, Event, Loaded, LoadStopped, Lost, Ran, Sent, Woke
+from serving.vocabulary.kv_bytes import KvBytes
 from serving.vocabulary.layers import LayerRange
 from serving.vocabulary.replica import Replica, Role
 from serving.vocabulary.request import Request
 
 MS = 1_000_000
 KV_BYTES_PER_TOKEN = 10
+KV_BYTES = KvBytes(KV_BYTES_PER_TOKEN)
 SIZE_BYTES = 1000  # parameters of every model
 LAYERS = 4
 PROVISIONERS: Mapping[str, Callable[[], Provisioner]] = {
@@ -84,6 +86,7 @@ class Setting:
     rules: Mapping[str, Any] = field(default_factory=dict)  # other parameters of the load monitor
     host_gb: float | None = None
     kv_blocks: int = 16
+    sequence_blocks: int = 0
     block_tokens: int = 4
     max_num_seqs: int = 8
     max_num_batched_tokens: int = 16
@@ -94,7 +97,7 @@ class Setting:
     scale_up_bytes_per_s: int = 0
     pass_ns: int = 0
     coalesce: bool = True
-    kv_bytes_per_token: int = KV_BYTES_PER_TOKEN
+    kv_bytes: KvBytes = KV_BYTES
     size_bytes: int = SIZE_BYTES
     whims: Callable[[], Scaler] | None = None  # instead of the load monitor, and without bounds
     live: Callable[[], LivePolicy] | None = None
@@ -118,6 +121,7 @@ class Setting:
             layers=LayerRange(0, self.layers),
             gpus=gpus,
             kv_blocks=self.kv_blocks,
+            sequence_blocks=self.sequence_blocks,
             block_tokens=self.block_tokens,
             max_model_len=self.max_model_len,
         )
@@ -163,7 +167,7 @@ class Setting:
         )
 
     def _service_options(self) -> ServiceOptions:
-        rules = {model: HandOverRules(self.kv_bytes_per_token, self.max_num_seqs) for model in self.models}
+        rules = {model: HandOverRules(self.kv_bytes, self.max_num_seqs) for model in self.models}
         migration = None if self.migration is None else self.migration()
         return ServiceOptions(
             hand_overs=rules if self.split else {},
@@ -184,7 +188,7 @@ class Setting:
             pass_ns=self.pass_ns,
             size_bytes=self.size_bytes,
             activation_bytes_per_token=2,
-            kv_bytes_per_token=self.kv_bytes_per_token,
+            kv_bytes=self.kv_bytes,
             max_num_seqs=self.max_num_seqs,
         )
         setup = ElasticSetup(

@@ -11,6 +11,7 @@ from serving.kv.pieces import Piece
 from serving.kv.transfer_ids import TransferIds
 from serving.vocabulary.actions import Action, JoinBatch, Preempt, Run, Send, StopSend
 from serving.vocabulary.events import Ran, Sent
+from serving.vocabulary.kv_bytes import KvBytes
 from serving.vocabulary.layers import LayerRange
 from serving.vocabulary.replica import Replica, Role
 from serving.vocabulary.request import Request
@@ -58,7 +59,7 @@ class Rig:
             self.engines[number] = kind(replica, PrefillFirst(8, 16), coalesce=False)
         self.requests: dict[int, Request] = {}
         self.kv_bytes = kv_bytes
-        rules = HandOverRules(kv_bytes, 8)
+        rules = HandOverRules(KvBytes(kv_bytes), 8)
         self.hand_overs = HandOvers(self.engines, self.requests, rules, TransferIds(), 4)
         self.pieces = self.hand_overs.moves.pieces
         self.origin: dict[int, tuple[int, int, int]] = {}

@@ -20,6 +20,7 @@ from serving.protocols.load_report import ReportsAt
 from serving.protocols.migration import InstancesView, Migrator, Pair, SourceView
 from serving.services.colocated.migrating import Migrating
 from serving.services.colocated.victim_moves import VictimParts
+from serving.vocabulary.kv_bytes import KvBytes
 from serving.vocabulary.layers import LayerRange
 from serving.vocabulary.replica import Replica
 from simcore.faults.plan import FaultPlan
@@ -78,8 +79,9 @@ class Setting:
     def rules(self) -> MigrationRules:
         bytes_per_token = max(1, round(self.token_ns * BYTES_PER_NS))
         stages = self.last_stage_blocks, self.max_stages
+        kv_bytes = KvBytes(bytes_per_token, 100 * self.case.sequence_blocks)
         return MigrationRules(  # type: ignore[arg-type]
-            self.mode, *stages, self.control_ns, bytes_per_token, self.case.max_num_seqs,
+            self.mode, *stages, self.control_ns, kv_bytes, self.case.max_num_seqs,
             slowdown_ppm=self.slowdown_ppm,
         )  # fmt: skip
 
@@ -103,6 +105,7 @@ def controller_of(
             prefix_caching=case.prefix_caching,
             swap_blocks=case.swap_blocks,
             swap_block_ns=case.swap_block_ns,
+            sequence_blocks=case.sequence_blocks,
         )
         for id in range(case.replicas)
     ]

@@ -16,12 +16,14 @@ from serving.record.invariants import check
 from serving.services.colocated.migrating import Migrating
 from serving.vocabulary.actions import Action, Run, Send
 from serving.vocabulary.events import Arrived, Event, Lost, Opened, Ran, Sent, Woke
+from serving.vocabulary.kv_bytes import KvBytes
 from serving.vocabulary.layers import LayerRange
 from serving.vocabulary.replica import Replica
 from serving.vocabulary.request import Request
 from tests.worlds.request_states import state_of
 
 BLOCK, BYTES, CONTROL_NS = 4, 8, 7
+KV_BYTES = KvBytes(BYTES)
 WHO = 0  # the request that migrates, from instance 0 to 1
 
 
@@ -55,15 +57,23 @@ class MigrationRig:
         other_prompt: int = 8,
         loading: bool = False,
         dispatcher: Dispatcher | None = None,
+        kv_bytes: KvBytes = KV_BYTES,
+        sequence_blocks: int = 0,
     ) -> None:
         """``loading``: the destination still does, and its request waits there."""
         replicas = [
             Replica(
-                id=id, model="m", layers=LayerRange(0, 4), gpus=(id,), kv_blocks=blocks, block_tokens=BLOCK
+                id=id,
+                model="m",
+                layers=LayerRange(0, 4),
+                gpus=(id,),
+                kv_blocks=blocks,
+                block_tokens=BLOCK,
+                sequence_blocks=sequence_blocks,
             )
             for id in range(2)
         ]
-        rules = MigrationRules(mode, last_stage_blocks, max_stages, CONTROL_NS, BYTES, 8, loading)
+        rules = MigrationRules(mode, last_stage_blocks, max_stages, CONTROL_NS, kv_bytes, 8, loading)
         migration = MigrationParts(Once(), 50, {"m": rules})
         options = ServiceOptions(migration=migration, bypass=RoundRobin())
         self.controller = compose(

@@ -52,6 +52,7 @@ class Case:
     asynchronous: bool = False
     swap_blocks: int = 0  # prefill_first only: in host memory, for those who are preempted; a block takes
     swap_block_ns: int = 0
+    sequence_blocks: int = 0  # of each request that runs, beside those of its tokens
     priorities: tuple[int, ...] = ()  # of the requests, the larger the more urgent; empty: first come, first
 
     def __post_init__(self) -> None:
@@ -103,6 +104,7 @@ class _Request:
     computed: int = 0
     decoding: bool = False  # has sampled a token since its last admission
     held: list[int] = field(default_factory=list)  # block ids
+    own: list[int] = field(default_factory=list)  # those of its windows and states
     on_host: int = 0  # blocks in host memory
     preemptions: int = 0
     known_at_admission: int = 0
@@ -164,7 +166,8 @@ def run_naive_logged(case: Case) -> tuple[tuple[Outcome, ...], list[LoggedStep]]
 
 def _arrive(case: Case, replicas: list[_Replica], request: _Request, log: list[LoggedStep]) -> None:
     now_ns, prompt, _, max_new_tokens = case.requests[request.id]
-    if case.blocks(prompt + max_new_tokens) > case.total_blocks - case.watermark_blocks:
+    room = case.total_blocks - case.watermark_blocks - case.sequence_blocks
+    if case.blocks(prompt + max_new_tokens) > room:
         return
     if case.dispatch == "round_robin":
         replica = replicas[sum(r.accepted for r in replicas) % case.replicas]
@@ -297,7 +300,7 @@ def _schedule_chunked(case: Case, replica: _Replica, preempted: list[int]) -> li
         cached = len(found) * case.block_tokens
         tokens = min(request.known - cached, budget)
         needed = request.known if case.reserve_full_prompt else cached + tokens
-        if case.blocks(needed) > len(replica.free):
+        if case.blocks(needed) + case.sequence_blocks > len(replica.free):
             break
         _admit(case, replica, found)
         _allocate(case, replica, request, tokens)
@@ -313,8 +316,16 @@ def _admit(case: Case, replica: _Replica, found: list[int]) -> None:
     for block in found:
         replica.free.remove(block)
     request.held = found
+    _take_own(case, replica, request)
     request.computed = len(found) * case.block_tokens
     request.known_at_admission = request.known
+
+
+def _take_own(case: Case, replica: _Replica, request: _Request) -> None:
+    for _ in range(case.sequence_blocks):
+        block = replica.free.pop(0)
+        replica.contents.pop(block, None)
+        request.own.append(block)
 
 
 def _schedule_prefill_first(
@@ -330,7 +341,8 @@ def _schedule_prefill_first(
         tokens = request.known - len(found) * case.block_tokens
         if step and chosen + tokens > case.max_num_batched_tokens:
             break
-        if len(replica.free) - case.blocks(request.known) < case.watermark_blocks:
+        wanted = case.blocks(request.known) + case.sequence_blocks
+        if len(replica.free) - wanted < case.watermark_blocks:
             break
         _admit(case, replica, found)
         _allocate(case, replica, request, tokens)
@@ -355,6 +367,7 @@ def _schedule_prefill_first(
         replica.running.append(replica.waiting.pop(0))
         replica.copied_blocks += request.on_host
         request.on_host = 0
+        _take_own(case, replica, request)
         _allocate(case, replica, request, 1)
         step.append((request, 1))
     return step
@@ -363,9 +376,10 @@ def _schedule_prefill_first(
 def _swap_out(case: Case, replica: _Replica, victim: _Request) -> bool:
     """Its blocks go to host memory, if there is room for them."""
     on_host = sum(one.on_host for one in replica.waiting)
-    if not victim.decoding or on_host + len(victim.held) > case.swap_blocks:
+    held = len(victim.held) + len(victim.own)
+    if not victim.decoding or on_host + held > case.swap_blocks:
         return False
-    victim.on_host = len(victim.held)
+    victim.on_host = held
     replica.copied_blocks += victim.on_host
     return True
 
@@ -405,8 +419,8 @@ def _allocate(case: Case, replica: _Replica, request: _Request, tokens: int) -> 
 
 
 def _release_blocks(replica: _Replica, request: _Request) -> None:
-    replica.free.extend(reversed(request.held))
-    request.held = []
+    replica.free.extend([*request.own, *reversed(request.held)])
+    request.held, request.own = [], []
 
 
 def _label_blocks(case: Case, replica: _Replica, request: _Request) -> None:
@@ -433,8 +447,9 @@ def _check_blocks(case: Case, replica: _Replica) -> None:
     """Every block is in exactly one place, and everyone holds exactly what its computed positions need."""
     places = list(replica.free)
     for request in replica.running + replica.waiting + replica.queue:
-        places.extend(request.held)
-        assert len(request.held) + request.on_host == case.blocks(request.computed)
+        places.extend(request.held + request.own)
+        wanted = case.blocks(request.computed) + (case.sequence_blocks if request.computed else 0)
+        assert len(request.held) + len(request.own) + request.on_host == wanted
     assert sorted(places) == list(range(case.total_blocks)), "a KV block was lost or is held twice"
     assert all(request.computed == 0 or request.on_host for request in replica.waiting)
     assert len(replica.running) <= case.max_num_seqs

@@ -1,6 +1,7 @@
 """Small measured tables in every format that is imported, with times that follow from a formula."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
@@ -170,3 +171,20 @@ def write_mlp(path: Path, **changed: object) -> Path:
         for tokens in (*TOKENS, TOKENS[-1])
     ]
     return write_csv(path, rows)
+
+
+def large_profile() -> Profile:
+    """A profile without holes up to 512 tokens, whose times are lines."""
+    counts, contexts = (1, 2, 4, 8, 16, 64, 512), (16, 64, 256, 1024)
+    decode = np.array([[1e-4 + n * context * 1e-8 for context in contexts] for n in counts[:5]])
+    prefill = np.array([[1e-4 + new * (new + cached) * 1e-8 for cached in (0, *contexts)] for new in counts])
+    tables = OpTables(
+        dense=Curve(counts, tuple(1e-2 + count * 1e-5 for count in counts)),
+        head=Curve(counts[:5], tuple(1e-4 + count * 1e-6 for count in counts[:5])),
+        all_reduce=None,
+        decode=(Lattice((counts[:5], contexts), decode),),
+        prefill=(Lattice((counts, (0, *contexts)), prefill),),
+        mixed=(),
+        skew=None,
+    )
+    return Profile(replace(small_profile().stamp, tp=1), tables)

@@ -20,6 +20,7 @@ from serving.services.stock.handover import HandOverParts
 from serving.services.stock.service import StockParts
 from serving.vocabulary.actions import Action, Migrate
 from serving.vocabulary.events import Event, Streamed
+from serving.vocabulary.kv_bytes import KvBytes
 from serving.vocabulary.layers import LayerRange
 from serving.vocabulary.replica import Replica, Role
 from serving.vocabulary.request import Request
@@ -103,7 +104,7 @@ class Run:
             )
             for one in range(count)
         ]
-        hand_over = None if roles is None else HandOverParts(8, roles.together)
+        hand_over = None if roles is None else HandOverParts(KvBytes(8), roles.together)
         parts = StockParts(elsewhere, None if migrator is None else migrator(), 20 * MS, hand_over)
         return compose(
             replicas,

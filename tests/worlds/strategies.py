@@ -61,11 +61,13 @@ def cases(draw: st.DrawFn) -> Case:
     batcher = draw(st.sampled_from(("chunked", "prefill_first")))
     chunked = batcher == "chunked"
     priorities = draw(st.sampled_from(((), (0, 1), (-1, 0, 3))))
+    sequence_blocks = draw(st.sampled_from((0, 0, 0, 1, 3)))
+    own_blocks = sequence_blocks * draw(st.integers(1, max_num_seqs))
     return Case(
         batcher=batcher,
         replicas=draw(st.sampled_from((1, 1, 1, 2) if crowded else (1, 2, 3))),
         block_tokens=block_tokens,
-        total_blocks=watermark_blocks + draw(pools(requests, block_tokens, crowded)),
+        total_blocks=watermark_blocks + own_blocks + draw(pools(requests, block_tokens, crowded)),
         watermark_blocks=watermark_blocks,
         max_num_seqs=max_num_seqs,
         max_num_batched_tokens=draw(st.integers(max_num_seqs, max_num_seqs + 24)),
@@ -77,6 +79,7 @@ def cases(draw: st.DrawFn) -> Case:
         prefix_caching=draw(st.booleans()) and not (chunked and priorities),
         asynchronous=draw(st.booleans()),
         decode_spare_block=not chunked and draw(st.booleans()),
+        sequence_blocks=sequence_blocks,
         priorities=tuple([draw(st.sampled_from(priorities)) for _ in requests] if priorities else ()),
     )
 

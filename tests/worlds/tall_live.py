@@ -11,6 +11,7 @@ from hwmodels.topology.topology import Topology, build
 from policies.live.live_scaling import LiveScaling
 from policies.live.zigzag import Ilp
 from serving.protocols.live import LivePlan, LivePolicy, LiveScheduler, LiveView
+from serving.vocabulary.kv_bytes import KvBytes
 from serving.vocabulary.layers import LayerRange
 from serving.vocabulary.replica import Replica
 from serving.vocabulary.request import Request
@@ -69,7 +70,7 @@ def tall(prefill: int, live: Callable[[], LivePolicy] | None, load_layers: int =
         live=live,
         topology=apart(),
         size_bytes=shape.weight_bytes,
-        kv_bytes_per_token=shape.kv_bytes_per_token,
+        kv_bytes=KvBytes(shape.kv_bytes_per_token),
     )
     return LiveCase(Drawn(setting, ()), shape)
 

@@ -15,6 +15,7 @@ from serving.services.colocated.service import Colocated
 from serving.services.disaggregated.service import Disaggregated
 from serving.vocabulary.actions import Action, AllocateGpus, Load, Preempt, ReleaseGpus, Run, Send
 from serving.vocabulary.events import Event, Loaded, Lost, Ran
+from serving.vocabulary.kv_bytes import KvBytes
 from serving.vocabulary.request import Request
 from tests.worlds.elastic_world import MS, SIZE_BYTES, Setting, StepWorld, Whims
 
@@ -132,7 +133,7 @@ class WideWorld(StepWorld):
     def _kv_bytes(self, request: int, source: int) -> int:
         """KV that this instance has of a prompt, which one or two have computed: all of it is sent."""
         passes, layers = self.computed[request], self.setting.layers
-        kv_bytes = self.prompts[request] * self.setting.kv_bytes_per_token
+        kv_bytes = self.setting.kv_bytes.of(self.prompts[request])
         giver, keeper = passes[0][0], passes[-1][0]
         split = 0 if giver == keeper else max(last for replica, _, last in passes if replica == giver)
         assert source in (giver, keeper), f"KV of {request} is sent by {source}, which has none"
@@ -250,7 +251,7 @@ def draw_setting(random: Random) -> WideSetting:
         period_ns=random.choice([7 * MS, 50 * MS, 100 * MS, 100 * MS]), park_ns=random.choice([0, 300 * MS]),
         prefill_tokens_per_s=random.choice([20.0, 20.0, 100.0]), pass_ns=random.choice([0, 200 * MS]),
         kv_tokens_per_s=random.choice([1e6, 100.0]), scale_up_bytes_per_s=random.choice([0, 1000]),
-        kv_bytes_per_token=random.choice([10, 7, 1]), coalesce=False,
+        kv_bytes=KvBytes(random.choice([10, 7, 1])), coalesce=False,
     )  # fmt: skip
 
 

@@ -114,6 +114,7 @@ def controller_of(
             kv_pools=kv_pools,
             swap_blocks=case.swap_blocks,
             swap_block_ns=case.swap_block_ns,
+            sequence_blocks=case.sequence_blocks,
         )
         for id in range(case.replicas)
     ]

@@ -16,9 +16,10 @@ from servetwin.config.http_config import HTTP, WORKERS, check_world, servers_of
 from servetwin.config.instances_config import check_instances
 from servetwin.config.key import check_declared
 from servetwin.config.migration_config import check_migration
-from servetwin.config.models_config import check_models
+from servetwin.config.models_config import check_models, state_model_of
 from servetwin.config.pipeline_config import check_pipeline
 from servetwin.config.pipeline_parallel import check_pipeline_parallel
+from servetwin.config.roles import check_roles
 from servetwin.config.trace_config import check_trace
 from servetwin.config.workers_config import check_workers
 from serving.vocabulary.errors import PlaceError, UserError
@@ -180,8 +181,10 @@ def check(config: RunConfig) -> None:
     _check_elastic(config)
     check_migrations(config)
     check_swapping(config)
+    _check_prefix_caching(config)
     check_instance_starts(config)
     check_data_parallel(config)
+    check_roles(config)
     check_pipeline_parallel(config)
     check_pipeline(config.pipeline)
     check_stages(config)
@@ -224,6 +227,18 @@ def _check_engine(config: RunConfig) -> None:
         )
 
 
+def _check_prefix_caching(config: RunConfig) -> None:
+    """Refuse prefix caching for models whose layers keep a state: it is not kept per block."""
+    if not config.engine.prefix_caching:
+        return
+    name = state_model_of(config.model.name, config.models.shapes)
+    if name is not None:
+        raise UserError(
+            f"engine.prefix_caching=true does not fit model={name}, whose linear-attention layers keep one "
+            "state of a sequence and none per block: write engine.prefix_caching=false"
+        )
+
+
 def _check_cluster(config: RunConfig) -> None:
     cluster, tp = config.cluster, config.model.tp
     on_own_workers = config.kind == "realexec" and config.world == WORKERS
@@ -262,7 +277,7 @@ def _check_cluster(config: RunConfig) -> None:
             f"model.pp={pp} with model.tp={tp} does not divide the {cluster.gpus} GPUs of cluster="
             f"{cluster.name}: write a cluster whose GPUs are a multiple of {tp * pp}"
         )
-    if config.models.name == "one" and cluster.gpus % tp:
+    if config.models.name == "one" and cluster.gpus % tp and config.model.tp_of_roles == (tp, tp):
         raise UserError(
             f"model.tp={tp} does not divide the {cluster.gpus} GPUs of cluster={cluster.name}: "
             f"write a model.tp that divides {cluster.gpus}, or a cluster whose GPUs are a multiple of {tp}"

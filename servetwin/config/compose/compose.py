@@ -39,6 +39,7 @@ from servetwin.config.config import Kind, RunConfig
 from servetwin.config.key import declared_keys
 from servetwin.config.meanings import meant_words
 from servetwin.config.model_path import is_model_path
+from servetwin.config.models_config import fill_prefix_caching_default
 from servetwin.config.options import misfit, option_file, option_groups, path_of_option
 from servetwin.config.overrides import (
     LITERAL_KEYS,
@@ -357,6 +358,7 @@ def _apply(
     if seqs_by_rule:
         clip_default_seqs(engine)
     fill_pipeline_defaults(tree, by_key)
+    fill_prefix_caching_default(tree, by_key)
     fill_engine_default(tree, groups)
     if not dispatch_chosen:
         fill_dispatch_default(tree)

@@ -134,7 +134,8 @@ class Instances:
         """For each request that runs on the replica: tokens of its prompt and of its expected output."""
         running = sorted(self._engines[replica].running)
         requests = [self._requests[request] for request in running if request in self._requests]
-        return {request.id: demand_tokens(request) for request in requests}
+        own = self._fleet.sequence_tokens
+        return {request.id: demand_tokens(request) + own for request in requests}
 
     def kv_tokens(self, replica: int) -> int:
         """KV positions that its memory holds."""
@@ -170,7 +171,7 @@ class Migrating:
         """``period_ns``: between two rounds. ``victims``: set to migrate requests instead of preempting."""
         assert not inner.live.enabled, "instances that work while they load do not migrate requests"
         self.inner, self._engines, self._requests, self._migrator = inner, engines, requests, migrator
-        moves = Moves(engines, Pieces(engines, rules.kv_bytes_per_token), transfer_ids)
+        moves = Moves(engines, Pieces(engines, rules.kv_bytes), transfer_ids)
         self.migrations = Migrations(engines, moves, rules, present, self)
         self._view = Instances(
             fleet=inner.fleet,

@@ -202,7 +202,7 @@ class Colocated:
         assert self._common or not setup.enabled, "live instances take from a common queue"
         self._longest = 0 if prototype is None else prototype.longest_request_tokens
         self._context, self._by_priority, self.queue = max_model_len, by_priority, deque[Request]()
-        moves = Moves(engines, Pieces(engines, setup.kv_bytes_per_token), transfer_ids or TransferIds())
+        moves = Moves(engines, Pieces(engines, setup.kv_bytes), transfer_ids or TransferIds())
         places = DecodePlaces(fleet, setup.layers)
         first_layers = FirstLayers(engines, moves, fleet, requests)
         host = ColocatedHost(

@@ -140,7 +140,7 @@ class DecodeInstances:
 
     def kv_tokens(self, replica: int) -> int:
         """Tokens of one request that it can hold."""
-        return self._engines[replica].replica.longest_request_tokens
+        return self._engines[replica].replica.room_tokens
 
     def engaged(self, replica: int) -> bool:
         """Whether it is in a migration, or switched to decode and still has its own prompts to hand over."""
@@ -175,7 +175,7 @@ class DecodeMigrating:
         """``period_ns``: time between two rounds of pairing."""
         assert not inner.live.enabled, "decode instances that help live ones do not migrate requests"
         self.inner, self._engines, self._requests, self._migrator = inner, engines, requests, migrator
-        moves = Moves(engines, Pieces(engines, rules.kv_bytes_per_token), transfer_ids)
+        moves = Moves(engines, Pieces(engines, rules.kv_bytes), transfer_ids)
         self.migrations = Migrations(engines, moves, rules, present, self)
         self._view = DecodeInstances(inner, engines, self.migrations, present, period_ns)
         self._kept: dict[int, int] = {}  # by migrating request, the room reserved at its destination

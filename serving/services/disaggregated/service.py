@@ -137,7 +137,7 @@ class PrefillHost:
         return self._hand_overs.has_capacity(engine, self._room_needed(engine, prompts), len(prompts))
 
     def _room_needed(self, engine: Engine, requests: Iterable[Request]) -> int:
-        capacity_tokens, need_tokens = engine.replica.longest_request_tokens, self._hand_overs.need_tokens
+        capacity_tokens, need_tokens = engine.replica.room_tokens, self._hand_overs.need_tokens
         return sum([need_tokens(request, capacity_tokens) for request in requests])
 
     def keep(self, engine: Engine, requests: Iterable[Request]) -> None:
@@ -190,7 +190,8 @@ class Disaggregated:
 
     __slots__ = (
         "_admission", "_context", "_engines", "_idle", "_longest", "_max_num_seqs", "_pairs", "_requests",
-        "_switching_to_decode", "decode", "hand_overs", "host", "live", "model", "prefill", "queue",
+        "_room_tokens", "_switching_to_decode", "decode", "hand_overs", "host", "live", "model", "prefill",
+        "queue",
     )  # fmt: skip
 
     def __init__(
@@ -208,11 +209,14 @@ class Disaggregated:
     ) -> None:
         self.model = prototype.model
         self._longest, self._context = prototype.longest_request_tokens, prototype.max_model_len
+        self._room_tokens = prototype.room_tokens
         self._engines = engines
         self._requests = requests
         self._admission = admission
         self._max_num_seqs = rules.max_num_seqs
-        self.hand_overs = HandOvers(engines, requests, rules, transfer_ids, prototype.block_tokens)
+        self.hand_overs = HandOvers(
+            engines, requests, rules, transfer_ids, prototype.block_tokens, prototype.sequence_blocks
+        )
         self.queue = PrefillQueue(max_num_batched_tokens, by_priority)
         self.prefill: set[int] = set()  # instances that take requests
         self.decode: set[int] = set()
@@ -241,7 +245,7 @@ class Disaggregated:
         If ``max_num_seqs`` is reached before memory, a request counts as memory / ``max_num_seqs``.
         """
         tokens, reserved_requests = self.hand_overs.demand_tokens, self.hand_overs.demand_requests
-        return max(tokens, -(-reserved_requests * self._longest // self._max_num_seqs))
+        return max(tokens, -(-reserved_requests * self._room_tokens // self._max_num_seqs))
 
     @property
     def migrating_tokens(self) -> int:
@@ -270,7 +274,7 @@ class Disaggregated:
             replica = min(self._idle)
             engine = self._engines[replica]
             ledger = engine.ledger
-            if -(-tokens // ledger.block_tokens) <= ledger.free_blocks - ledger.watermark_blocks:
+            if ledger.blocks_for(tokens) <= ledger.free_blocks - ledger.watermark_blocks:
                 self._idle.discard(replica)
                 actions.append(Assign(request.id, replica, _HEAD))
                 engine.take((request,), actions)

@@ -13,6 +13,7 @@ from serving.services.stock.requests import StockEngines, StockRequest
 from serving.services.stock.views import StockFleet
 from serving.vocabulary.actions import Action, Preempt, Send
 from serving.vocabulary.events import Sent, Streamed
+from serving.vocabulary.kv_bytes import KvBytes
 from serving.vocabulary.replica import Replica, Role
 
 
@@ -20,7 +21,7 @@ from serving.vocabulary.replica import Replica, Role
 class HandOverParts:
     """Settings. ``together``: both engines get a request at once; else the second after a token."""
 
-    kv_bytes_per_token: int
+    kv_bytes: KvBytes
     together: bool = False
 
 
@@ -110,7 +111,7 @@ class StockHandOvers:
         self._request_of[transfer] = request.id
         self._fleet.assigned(target, request)
         self._stock.send(stock_request, target)
-        size_bytes = positions * self._parts.kv_bytes_per_token
+        size_bytes = self._parts.kv_bytes.of(positions)
         reason = f"{-full} KV blocks are free there, the most"
         actions.append(
             Send(
