@@ -172,7 +172,9 @@ def test_what_layers_attend_to(tmp_path: Path) -> None:
     scout = new.LLAMA4_SCOUT["text_config"]
     assert read(tmp_path, new.LLAMA4_SCOUT).layer_types == (SLIDING, SLIDING, SLIDING, FULL) * 12
     stated = new.LLAMA4_SCOUT | {"text_config": scout | {"no_rope_layers": [0, 1] * 24}}
-    assert read(tmp_path, stated).layer_types == (FULL, SLIDING) * 24
+    shape = read(tmp_path, stated)
+    assert shape.layer_types == (FULL, SLIDING) * 24
+    assert "KV of windows of 8192 tokens is counted like that of the whole context" in shape.source
 
 
 def test_every_second_layer_of_maverick_is_a_mixture(tmp_path: Path) -> None:
