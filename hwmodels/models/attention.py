@@ -45,7 +45,7 @@ class SparseIndex:
         return self.head_dim + _INDEX_SCALE_BYTES
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LatentAttention:
     """Multi-head latent attention (DeepSeek-V2): a token's KV is one latent of ``kv_rank`` and a rotary key.
 

@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from hwmodels.models.attention import FULL, LINEAR, SLIDING, LayerType
 from hwmodels.models.hf_section import Fields, Notes, Section
+from hwmodels.models.llm_shape import LONGEST_BOUNDING_WINDOW
 
 _STATED: Final = "layer_types"
 _KINDS: Final[Mapping[str, LayerType]] = {
@@ -42,7 +43,9 @@ def windows(
     width = section.count(key)
     if FULL not in kinds:
         return {}, (f"attention over the whole context instead of a window of {width} tokens",)
-    return {"layer_types": kinds, "window_tokens": width}, ()
+    wide = width > LONGEST_BOUNDING_WINDOW
+    notes = (f"KV of windows of {width} tokens is counted like that of the whole context",) if wide else ()
+    return {"layer_types": kinds, "window_tokens": width}, notes
 
 
 def window_of_all(section: Section, slides: bool, layers: int) -> tuple[Fields, Notes]:

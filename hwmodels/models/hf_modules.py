@@ -22,7 +22,7 @@ _WRAPPERS: Final = re.compile(r"^(?:model\.|language_model\.|decoder\.)+")
 _ONE_EXPERT: Final = re.compile(r"(?:^|\.)experts\.[0-9]+(?:\.|$)")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Names:
     """What the modules of a layer are called. ``fused``: all experts are one tensor per matrix."""
 

@@ -28,11 +28,13 @@ _INT4 = Precision(attention="bf16", mlp="bf16", experts="int4", kv="bf16")
 LATENT = replace(
     QWEN, name="latent", layers=61, hidden=7168, heads=64, kv_heads=64, head_dim=192, vocab=163_840,
     qk_norm=False, experts=Experts(count=384, per_token=8, width=2048, shared_width=2048, dense_layers=1),
-    latent=LatentAttention(512, 64, 128, 128, 1536), precision=_INT4,
+    latent=LatentAttention(kv_rank=512, rope=64, nope=128, value=128, query_rank=1536), precision=_INT4,
 )  # fmt: skip
 SPARSE = replace(
     LATENT, name="sparse", experts=Experts(count=256, per_token=8, width=2048, shared_width=2048),
-    latent=LatentAttention(512, 64, 128, 128, 1536, SparseIndex(64, 128, 2048)), heads=128, kv_heads=128,
+    latent=LatentAttention(
+        kv_rank=512, rope=64, nope=128, value=128, query_rank=1536, index=SparseIndex(64, 128, 2048)
+    ), heads=128, kv_heads=128,
     precision=quantised("fp8_block", 2),
 )  # fmt: skip
 WINDOWS = replace(

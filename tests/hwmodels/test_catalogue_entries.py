@@ -18,10 +18,10 @@ from servetwin.config.compose.compose import load_config
 from servetwin.config.compose.key_list import key_list
 from servetwin.config.options import CONF_DIR, option_file, option_groups
 from serving.vocabulary.errors import UserError
-from tests.hwmodels.test_hf_families import GLM_4_6, PUBLISHED
+from tests.worlds.hf_published import GLM_4_6, PUBLISHED
 from tests.worlds.refusals import refuses
 
-# Published: the sum of the sizes of all tensors in the checkpoint. Newer families: test_hf_families.py.
+# Published: the sum of the sizes of all tensors in the checkpoint. Newer families: hf_published.py.
 PARAMETERS = {
     "llama_7b": 6_738_415_616,
     "llama_30b": 32_528_943_616,

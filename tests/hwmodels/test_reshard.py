@@ -66,7 +66,9 @@ def test_ranks_that_hold_the_same_head_send_it_in_turn() -> None:
 
 
 def test_every_rank_gets_a_latent_whole() -> None:
-    latent = replace(LLAMA, latent=LatentAttention(512, 64, 128, 128, 1536))
+    latent = replace(
+        LLAMA, latent=LatentAttention(kv_rank=512, rope=64, nope=128, value=128, query_rank=1536)
+    )
     assert reshard(latent, 2, 4) == tuple(Share(target % 2, target, Fraction(1)) for target in (0, 2, 1, 3))
 
 

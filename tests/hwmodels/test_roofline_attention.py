@@ -19,7 +19,13 @@ from hwmodels.step_times.select import step_model
 
 H200 = load_gpu("h200")
 DENSE = load_llm("llama3_8b")
-LATENT = replace(DENSE, latent=LatentAttention(512, 64, 128, 128, 1536), heads=32, kv_heads=32, head_dim=192)
+LATENT = replace(
+    DENSE,
+    latent=LatentAttention(kv_rank=512, rope=64, nope=128, value=128, query_rank=1536),
+    heads=32,
+    kv_heads=32,
+    head_dim=192,
+)
 MIXTURE = replace(
     DENSE, experts=Experts(count=64, per_token=4, width=1024, shared_width=1024, dense_layers=2)
 )
