@@ -111,6 +111,7 @@ def combination_of(options: Mapping[str, str], engine: EngineConfig) -> Combinat
         "model": llm.name, "gpu": gpu.name, "tp": tp, "engine": engine.name, "step_time": chosen.kind,
         "kv_tokens": capacity.tokens, "weight_bytes": llm.weight_bytes,
         "kv_bytes_per_token": llm.kv_bytes_per_token,
+        "kv_bytes_per_sequence": llm.kv_bytes_per_sequence,
     }  # fmt: skip
     return Combination(f"{llm.name} on {tp} x {gpu.name}{picked}, engine {engine.name}", numbers, sections)
 
@@ -161,9 +162,12 @@ def _model_lines(llm: LlmShape) -> list[str]:
     width = f"at {llm.bytes_per_parameter} bytes each"
     if llm.quantised:
         width = f"in {llm.formats.text}"
+    own_bytes = llm.kv_bytes_per_sequence
+    per_sequence = f" and {own_bytes} per sequence" if own_bytes else ""
     return [
         f"{llm.parameters / 1e9:.2f} billion parameters, {llm.weight_bytes / 1e9:.2f} GB {width}; "
-        f"{llm.kv_bytes_per_token} bytes of KV per token; contexts up to {llm.max_context_tokens}",
+        f"{llm.kv_bytes_per_token} bytes of KV per token{per_sequence}; "
+        f"contexts up to {llm.max_context_tokens}",
         llm.source,
     ]
 
