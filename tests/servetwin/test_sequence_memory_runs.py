@@ -10,10 +10,12 @@ import pytest
 from hwmodels.catalogue import load_gpu, load_llm
 from hwmodels.errors import HardwareError
 from hwmodels.models.kv_capacity import kv_capacity, sequence_blocks_of
-from servetwin.assemble.hosted import run_shape
 from servetwin.cli import main as cli
 from servetwin.config.compose.compose import load_config
+from servetwin.run.real_run import transformers_config
 from servetwin.run.simulate import prepare
+from serving.vocabulary.errors import UserError
+from serving.vocabulary.kv_bytes import KvBytes
 from tests.worlds.faulted import play_both
 from tests.worlds.hf_configs import LLAMA3_8B
 from tests.worlds.refusals import refuses
@@ -25,7 +27,8 @@ SYSTEMS = {
     "vllm": ("cluster=dgx_h100_1x2", "engine.kv_tokens=6000", "trace.utilization=3", *GPT_OSS),
     "llumnix": ("cluster=dgx_h100_1x4", "engine.kv_tokens=6000", "trace.utilization=4", *GPT_OSS),
     "distserve_full": ("cluster=dgx_h100_1x4", "engine.kv_tokens=20000", *GPT_OSS),
-    "blitzscale": ("cluster=dgx_h100", *STATES),
+    "blitzscale": ("cluster=blitz_a", "model=gemma3_27b", "model.tp=2", "trace.utilization=3", *BASE),
+    "distserve_half": ("cluster=dgx_h100", *STATES),
 }
 
 
@@ -51,16 +54,35 @@ def test_a_run_holds_all_laws(system: str) -> None:
     words = [f"system={system}", *SYSTEMS[system]]
     played = play_both(words)
     assert len(played.ends.finished_ids) == played.arrived == 50
-    shown = {"vllm": '["preempt",', "llumnix": '["migrate",', "distserve_full": '["send",'}
-    assert any(shown.get(system, '["load",') in line for line in played.checked.lines)
+    shown = {"vllm": '["preempt",', "llumnix": '["migrate",', "blitzscale": '["load",'}
+    assert any(shown.get(system, '["send",') in line for line in played.checked.lines)
+
+
+def entries(folder: Path) -> list[Any]:
+    """The journal's (time, event, actions)."""
+    lines = (folder / "journal").read_text(encoding="ascii").splitlines()
+    return [json.loads(line) for line in lines if line.startswith("[")]
+
+
+def peak_resident(folder: Path) -> int:
+    """The most requests that were admitted and had not ended; step by step, so that all is in the journal."""
+    peak, running = 0, set[int]()
+    for _, event, actions in entries(folder):
+        if event[0] == "ran":
+            running.difference_update(event[4])
+        for action in actions:
+            if action[0] == "run":
+                running.update([request for request, _, _ in action[3]])
+        peak = max(peak, len(running))
+    return peak
 
 
 def test_twice_the_window_leaves_room_for_fewer_sequences(tmp_path: Path) -> None:
-    """Of 1,250 blocks, a request of 64 + 16 tokens takes 5 and those of its window: 64 blocks, or 128."""
+    """Of 1,249 blocks, a request of 64 + 16 tokens takes 4, soon 5, and those of its window: 64 or 128."""
     words = (
         "system=vllm", "cluster=a100_x1", "engine.step_time=roofline", "uncertainty=off", "trace=poisson",
-        "trace.requests=100", "trace.rate_per_s=10000", "trace.prompt_tokens=64", "trace.output_tokens=16",
-        "engine.kv_tokens=20000",
+        "trace.lengths=64x16", "trace.requests=100", "trace.rate_per_s=10000", "engine.kv_tokens=20000",
+        "engine.exact=true",
     )  # fmt: skip
     peaks, blocks = [], []
     for window in (1024, 2048):
@@ -68,36 +90,26 @@ def test_twice_the_window_leaves_room_for_fewer_sequences(tmp_path: Path) -> Non
         (replica,) = prepare(load_config([*words, model, "out=unused"], "simulate")).replicas
         blocks.append(replica.sequence_blocks)
         out = tmp_path / f"run {window}"
-        simulated(out, *words, model)
+        assert simulated(out, *words, model)["preemptions"] == 0
         peaks.append(peak_resident(out))
         assert cli.run(["replay", str(out)]) == 0
     assert blocks == [64, 128]
-    assert peaks == [1250 // (5 + 64), 1250 // (5 + 128)]
-
-
-def peak_resident(folder: Path) -> int:
-    """The most requests that were admitted and had not ended."""
-    peak, running = 0, set[int]()
-    for line in (folder / "journal").read_text(encoding="ascii").splitlines():
-        if not line.startswith("["):
-            continue
-        entry = json.loads(line)
-        raise AssertionError(entry)
-    return max(peak, len(running))
+    assert peaks == [1249 // (5 + 64), 1249 // (5 + 128)] == [18, 9]
 
 
 def test_a_handover_sends_the_window_of_each_request_once(tmp_path: Path) -> None:
     words = ("system=distserve_full", "cluster=dgx_h100_1x4", *GPT_OSS)
-    summary = simulated(tmp_path / "run", *words)
-    config = load_config([*words, "out=unused"], "simulate")
-    shape = run_shape(config)
-    sends = [
-        action
-        for line in (tmp_path / "run" / "journal").read_text(encoding="ascii").splitlines()
-        if '["send",' in line
-        for action in json.loads(line)
-    ]
-    raise AssertionError((sends[:2], shape, summary["network"]))
+    simulated(tmp_path / "run", *words)
+    shape = load_llm("gpt_oss_20b")
+    kv_bytes = KvBytes(shape.kv_bytes_per_token, shape.kv_bytes_per_sequence)
+    prompts, sent = dict[int, int](), 0
+    for _, event, actions in entries(tmp_path / "run"):
+        if event[0] == "arrived":
+            prompts[event[1]] = event[3]
+        for _, _, _, requests, _, _, size_bytes, *_ in [one for one in actions if one[0] == "send"]:
+            assert size_bytes == kv_bytes.of(sum(prompts[one] for one in requests), len(requests))
+            sent += len(requests)
+    assert sent == 50 and kv_bytes.per_sequence == 12 * 2 * 8 * 64 * 2 * 128
 
 
 def test_capacity_tells_the_bytes_of_a_sequence_and_how_many_fit() -> None:
@@ -134,15 +146,17 @@ def test_prefix_caching_is_off_for_states_and_refused_where_it_was_written() -> 
     words = ["system=vllm", "cluster=dgx_h100_1x4", *STATES, "out=unused"]
     assert not load_config(words, "simulate").engine.prefix_caching
     assert load_config([*words[:2], *GPT_OSS, "out=unused"], "simulate").engine.prefix_caching
-    refuses(
-        lambda: load_config([*words, "engine.prefix_caching=true"], "simulate"),
-        "engine.prefix_caching=true does not fit model=qwen3_next_80b_a3b",
-        "write engine.prefix_caching=false",
-    )
+    written = [*words, "engine.prefix_caching=true"]
+    named = "engine.prefix_caching=true does not fit model=qwen3_next_80b_a3b.*prefix_caching=false"
+    refuses(UserError, named, load_config, written, "simulate")
 
 
 @pytest.mark.parametrize("kv_tokens", [320, 480])
 def test_a_memory_that_holds_no_window_is_refused(kv_tokens: int) -> None:
-    words = ["system=vllm", "cluster=dgx_h100_1x1", "model=gemma3_27b", *BASE, "out=unused"]
+    words = ["system=vllm", "cluster=dgx_h100_1x1", "model=gemma3_27b", "model.tp=1", *BASE, "out=unused"]
     config = load_config([*words, f"engine.kv_tokens={kv_tokens}"], "simulate")
-    refuses(lambda: prepare(config), f"{kv_tokens // 16} KV blocks hold no sequence of gemma3_27b")
+    refuses(UserError, "KV blocks hold no sequence of gemma3_27b", prepare, config)
+
+
+def test_real_workers_refuse_windows() -> None:
+    refuses(UserError, "real workers compute full attention", transformers_config, "gemma3_27b")
