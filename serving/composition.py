@@ -158,11 +158,12 @@ def compose(
             reports=_reports_of(services),
         )
     return Controller(
-        aborts=Aborts(requests, _aborting_of(services), present),
         engines=engines,
         requests=requests,
         services=services,
-        routes=Routes(transfer_ids, _streaming_of(services)),
+        routes=Routes(
+            transfer_ids, _streaming_of(services), Aborts(requests, _aborting_of(services), present)
+        ),
         elastic=control,
         present=present,
     )

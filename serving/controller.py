@@ -4,7 +4,6 @@ from serving.elastic.replica_control import Handler, ReplicaControl
 from serving.engine.engine import Engine
 from serving.engine.progress import EngineState
 from serving.protocols.policy_faults import event_text
-from serving.services.aborts import Aborts
 from serving.services.service import Routes, Service, Streaming
 from serving.vocabulary.actions import Action, Fail, Reject
 from serving.vocabulary.current_event import Present
@@ -32,8 +31,7 @@ class Controller:
     """Owns the engines and the service of every model; the driver passes every event to ``handle``.
 
     ``serving.composition`` builds it. ``requests``: requests in flight; ``routes``: map an event to its
-    model; ``elastic``: brings parameters to replicas, and may add and remove replicas; ``aborts``: ends
-    requests whose clients went away. ``step_counts``: a
+    model; ``elastic``: brings parameters to replicas, and may add and remove replicas. ``step_counts``: a
     driver whose instances make load reports registers itself there.
     """
 
@@ -45,11 +43,10 @@ class Controller:
         services: dict[str, Service],
         routes: Routes,
         elastic: ReplicaControl,
-        aborts: Aborts,
         present: Present,
     ) -> None:
         self.engines, self.requests, self.services = engines, requests, services
-        self.aborts = aborts
+        self.aborts = routes.aborts
         self.elastic, self._transfer_ids, self._streams = elastic, routes.transfer_ids, routes.streaming
         # Reports and arrivals are too frequent to forward to a ReplicaControl that ignores them.
         self._scales = elastic.scales

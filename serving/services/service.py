@@ -7,8 +7,8 @@ from typing import Protocol
 from serving.engine.engine import Engine
 from serving.kv.transfer_ids import TransferIds
 from serving.live.scaling import LiveScaling
-from serving.vocabulary.actions import Action
-from serving.vocabulary.events import Dropped, Observed, Ran, Sent, Streamed
+from serving.vocabulary.actions import Abort, Action
+from serving.vocabulary.events import Disconnected, Dropped, Observed, Ran, Sent, Streamed
 from serving.vocabulary.replica import Replica, Role
 from serving.vocabulary.request import Request
 
@@ -26,16 +26,30 @@ class Streaming(Protocol):
         """An engine has reported its state."""
 
 
+class Departing(Protocol):
+    """Ends requests whose clients went away (``serving.services.aborts``)."""
+
+    def disconnected(self, event: Disconnected) -> None:
+        """The client of a request went away."""
+
+    def settle(self, actions: list[Action]) -> list[Abort]:
+        """After an event with its actions: let go what can go by now; returns the aborts of this event."""
+
+    def forget(self) -> None:
+        """Forget requests that have ended."""
+
+
 @dataclass(frozen=True, slots=True)
 class Routes:
-    """Finds the service that handles an event.
+    """Finds what handles an event.
 
     ``transfer_ids``: the model of each transfer. ``streaming``: for each model, the service that handles
-    streamed tokens.
+    streamed tokens. ``aborts``: of all models.
     """
 
     transfer_ids: TransferIds
     streaming: Mapping[str, Streaming]
+    aborts: Departing
 
 
 class Service(Protocol):
