@@ -30,9 +30,9 @@ _RANGES: Final = """## Ranges
 Every run has a range ([HOW_FAR_OFF](HOW_FAR_OFF.md)). For these step times it comes from the errors of such
 rows: 90 % of measured over simulated means lie between its two factors, each (model, system) weighing the
 same: TTFT for steps with prompts, TPOT for steps that only decode, without experts and with them. Here the
-factors are those of rows of other models or systems. The rows of one (model, system) cannot have computed
-what they state, for products alone would need more than 0.6 of the datasheet's fastest rate; no factor is
-taken from them."""
+factors are those of rows of other models or systems. Some rows cannot have computed what they state, for
+products alone would need more than 0.6 of the datasheet's fastest rate (repeated prompts and a prefix cache
+would explain it); no factor is taken from any of their model on their system: {impossible}."""
 # Name, a model of the kind, phase of its errors, what it is from.
 _OF_RANGES: Final = (
     ("steps with prompts", "llama3_8b", "prefill", "TTFT"),
@@ -103,8 +103,9 @@ def ranges(results: Sequence[Result]) -> list[str]:
         "with experts": [result for result in possible if result.row.id in mixtures],
         **by(possible, lambda result: f"{result.row.model} on {result.row.system}"),
     }
+    never = ", ".join(f"{model} on {system}" for model, system in sorted(impossible(have))) or "none here"
     lines = [
-        _RANGES,
+        _RANGES.format(impossible=never),
         "",
         "| | TTFT inside | high / low | TPOT inside | high / low |",
         "|---|---|---|---|---|",
