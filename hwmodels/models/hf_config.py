@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from hwmodels.errors import HardwareError
 from hwmodels.models.experts import Experts, LatentAttention
+from hwmodels.models.generation_config import samples_with_top_p
 from hwmodels.models.hf_precision import precision_of, stated, without
 from hwmodels.models.hf_quantised import CONFIG_FILE, INSTEAD, refuse_other_bytes, refuse_quantised
 from hwmodels.models.hf_section import Section, echo
@@ -199,6 +200,9 @@ def llm_shape_from_config(path: Path | str, name: str | None = None) -> LlmShape
     shape = LlmShape(
         name=name or outer.path.resolve().parent.name,
         bytes_per_parameter=BYTES_OF_DTYPE[dtype],
+        top_p=samples_with_top_p(
+            outer.path.parent, architecture, fields["vocab"], fields["max_context_tokens"]
+        ),
         source="; ".join((f"{outer.path}, {architecture}, {dtype}", *notes)),
         **fields,
     )

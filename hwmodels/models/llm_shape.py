@@ -19,7 +19,8 @@ class LlmShape:
     head. ``position_rows`` is the height of a table of learned positions, 0 with rotary embedding.
     ``experts``: a mixture of experts replaces the MLP. ``latent``: attention over a
     latent; ``kv_heads`` then counts heads whose keys and values are computed from it, and ``head_dim`` is
-    that of a query.
+    that of a query. ``top_p``: whether its publisher's generation_config.json has requests sample with top-p
+    unless they say otherwise.
     """
 
     name: str
@@ -44,6 +45,7 @@ class LlmShape:
     experts: Experts | None = None
     latent: LatentAttention | None = None
     precision: Precision | None = None
+    top_p: bool = False
 
     @property
     def formats(self) -> Precision:
@@ -192,8 +194,14 @@ class LlmShape:
             )
 
     def computes_like(self, other: "LlmShape") -> bool:
-        """Whether a step takes the same time: all but name, source and the longest context is equal."""
-        same = replace(other, name=self.name, source=self.source, max_context_tokens=self.max_context_tokens)
+        """Whether operations take the same time: all but name, source, context and ``top_p`` is equal."""
+        same = replace(
+            other,
+            name=self.name,
+            source=self.source,
+            max_context_tokens=self.max_context_tokens,
+            top_p=self.top_p,
+        )
         return self == same
 
     @property
