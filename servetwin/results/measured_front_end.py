@@ -16,6 +16,8 @@ _NAME = "ttft_engine_ms"
 
 def at_the_engine(columns: Mapping[str, np.ndarray], taken_ns: Mapping[int, int]) -> dict[str, np.ndarray]:
     """Return ``entered_ns`` and ``ttft_engine_ms`` of own workers' requests, which the driver took then."""
+    if not taken_ns:
+        return {}
     import numpy as np
 
     entered_ns = np.array([taken_ns[request] for request in columns["request"].tolist()], dtype=np.int64)
