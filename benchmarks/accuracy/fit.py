@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from benchmarks.accuracy.measured import STAGES, MeasuredRun
 from benchmarks.accuracy.runs import Evaluation
 from hwmodels.step_times.engine_terms import engine_terms
+from hwmodels.step_times.fit import non_negative
 from servetwin.results.ranges import value_of
 
 Floats = NDArray[np.float64]
@@ -102,12 +103,12 @@ def _step_s(samples: Samples, known: NDArray[np.bool_]) -> float:
 
 
 def _around_s(samples: Samples, known: NDArray[np.bool_]) -> tuple[float, float]:
-    """(base, per decoding request) in seconds, by relative error of TTFT."""
+    """(base, per decoding request) in seconds, by relative error of TTFT; neither is below 0."""
     token_ms = 1e3 * engine_terms("vllm", "0.15")["front_end"]["prompt_token_s"]
     ttft_ms = samples.ttft_ms[known]
     around_ms = ttft_ms - samples.engine_ms[known] - token_ms * samples.prompt_tokens[known]
     design = np.stack([np.ones(len(ttft_ms)), samples.running[known]], axis=1) / ttft_ms[:, None]
-    base_ms, running_ms = np.linalg.lstsq(design, around_ms / ttft_ms, rcond=None)[0]
+    base_ms, running_ms = non_negative(design, around_ms / ttft_ms)
     return float(base_ms) / 1e3, float(running_ms) / 1e3
 
 

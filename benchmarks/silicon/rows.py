@@ -52,6 +52,8 @@ TEAM_TOKENS: Final = 2048
 RECIPE_TOKENS: Final = 8192  # InferenceX's recipes for vLLM
 REQUESTS_PER_CLIENT: Final = 10
 WARM_UP_PER_CLIENT: Final = 2
+# InferenceX's clients ask for temperature 0 (its backend_request_func.py): nothing is sorted for top-p.
+GREEDY: Final = "trace.top_p=none"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,7 +183,7 @@ def words(row: Row) -> list[str]:
         *_limits(row),
         "trace=poisson",
         f"trace.lengths={row.prompt_tokens}x{row.output_tokens}",
-        *([] if row.by_team else ["trace.length_ratio=0.8"]),
+        *([] if row.by_team else ["trace.length_ratio=0.8", GREEDY]),
         f"trace.clients={row.clients}",
         "trace.client_start_s=0",
         f"trace.requests={REQUESTS_PER_CLIENT * row.clients}",

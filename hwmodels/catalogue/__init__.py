@@ -137,7 +137,7 @@ def load_llm(name: str) -> LlmShape:
             and shape.max_context_tokens == known.max_context_tokens
         ):
             source = f"{shape.source}; the shape of {known.name}"
-            return replace(known, source=source, precision=shape.precision)
+            return replace(known, source=source, precision=shape.precision, top_p=shape.top_p)
     return shape
 
 

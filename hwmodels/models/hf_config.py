@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from hwmodels.errors import HardwareError
+from hwmodels.models.generation_config import samples_with_top_p
 from hwmodels.models.hf_families import (
     ARCHITECTURES,
     DTYPES,
@@ -43,6 +44,9 @@ def llm_shape_from_config(path: Path | str, name: str | None = None) -> LlmShape
     shape = LlmShape(
         name=name or outer.path.resolve().parent.name,
         bytes_per_parameter=BYTES_OF_DTYPE[dtype],
+        top_p=samples_with_top_p(
+            outer.path.parent, architecture, fields["vocab"], fields["max_context_tokens"]
+        ),
         source="; ".join((f"{outer.path}, {architecture}, {dtype}", *notes)),
         **fields,
     )

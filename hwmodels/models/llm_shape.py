@@ -31,7 +31,8 @@ class LlmShape:
     that of a query. ``layer_types``: what each layer attends to (empty: the whole context, in every layer);
     ``window_tokens`` of ``sliding`` layers, ``linear``: of the others. ``predictors``: further layers that
     predict further tokens, in the checkpoint and not part of a step; ``predictor_tables``: each with an
-    embedding and a head of its own.
+    embedding and a head of its own. ``top_p``: whether its publisher's generation_config.json has requests
+    sample with top-p unless they say otherwise.
     """
 
     name: str
@@ -65,6 +66,7 @@ class LlmShape:
     linear: LinearAttention | None = None
     predictors: int = 0
     predictor_tables: bool = True
+    top_p: bool = False
 
     def __post_init__(self) -> None:
         kinds = set(self.layer_types)
@@ -362,7 +364,7 @@ class LlmShape:
             )
 
     def computes_like(self, other: "LlmShape") -> bool:
-        """Whether a step takes the same time: all that a step uses is equal."""
+        """Whether operations take the same time: all that a step uses is equal, but for its sampling."""
         same = replace(
             other,
             name=self.name,
@@ -370,6 +372,7 @@ class LlmShape:
             max_context_tokens=self.max_context_tokens,
             predictors=self.predictors,
             predictor_tables=self.predictor_tables,
+            top_p=self.top_p,
         )
         return self == same
 

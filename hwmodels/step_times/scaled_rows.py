@@ -1,7 +1,7 @@
 """Step times at one end of their error: operations times a factor per phase, and another overhead."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from math import log
 from typing import Final
@@ -65,13 +65,13 @@ class ScaledRows:
         overhead: EngineOverhead,
         unequal: LongestShare | None = None,
     ) -> None:
-        padding = replace(model.overhead, step_s=0.0, per_sequence_s=0.0, per_output_token_s=0.0)
+        padding = EngineOverhead(graph_batches=model.overhead.graph_batches)
         self._rows = StepRows(EngineStepModel(model.operations, padding, unequal or model.unequal))
         self._factors = factors
         self._prefill_factor = round(factors.prefill * _ONE)
         self._mixed: dict[int, int] = {}  # by decoding sequences
         self._step = round(overhead.step_s * FIXED_PER_S)
-        self._per_sequence = round(overhead.per_sequence_s * FIXED_PER_S)
+        self._per_sequence = round(overhead.sequence_s * FIXED_PER_S)
         self.output_token: int = round(overhead.per_output_token_s * FIXED_PER_S)
         self._decode: dict[int, tuple[Row, ...]] = {}
 

@@ -317,6 +317,7 @@ class _HttpRun:
             generations=tracker.generations,
             decide_ns=self._decide_ns,
             lateness_ns=due.lateness_ns,
+            taken_ns=due.taken_ns,
             moved=Moved(migrations=counts.moved),
             cpu=CpuTime(driver_ns=time.process_time_ns() - self._cpu_ns),
         )

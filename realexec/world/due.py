@@ -15,11 +15,15 @@ class Waker(Protocol):
 
 
 class Due:
-    """Arrivals and wakes by time. ``lateness_ns``: per arrival, how long after its time it was taken."""
+    """Arrivals and wakes by time.
+
+    ``lateness_ns``: per arrival, how long after its time it was taken; ``taken_ns``: when, by request.
+    """
 
     def __init__(self, arrivals: Arrivals, tracker: Tracker, waker: Waker) -> None:
         self._arrivals, self._tracker, self._waker = arrivals, tracker, waker
         self.lateness_ns = array("q")
+        self.taken_ns: dict[int, int] = {}
 
     @property
     def has_arrivals(self) -> bool:
@@ -52,6 +56,7 @@ class Due:
         request = arrivals.request
         assert request is not None
         self.lateness_ns.append(now_ns - request.arrival_ns)
+        self.taken_ns[request.id] = now_ns
         self._tracker.arrive(request, arrivals.prompt, arrivals.output_tokens)
         arrivals.advance()
         return Arrived(request)

@@ -183,6 +183,7 @@ class Execution:
             generations=self._tracker.generations,
             decide_ns=self._decide_ns,
             lateness_ns=due.lateness_ns,
+            taken_ns=due.taken_ns,
             moved=self._moved(),
             cpu=self._costs.so_far(),
         )

@@ -1,7 +1,8 @@
 """The results of a wall-clock run."""
 
 from array import array
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +75,9 @@ class RunReport:
 
     ``wall_s`` counts from the moment all workers were ready; ``start_s`` is the time until then.
     ``decide_ns`` has one entry per handled event, ``lateness_ns`` one per arrival (how long after
-    ``arrival_ns`` it was taken). ``places``: where each worker ran, as text; ``one_host``: whether all ran on
-    the driver's. ``pinned``: whether a GPU's driver has pinned each worker's pages; None: it has no GPU.
+    ``arrival_ns`` it was taken); ``taken_ns``: when each request was, by its number. ``places``: where each
+    worker ran, as text; ``one_host``: whether all ran on the driver's. ``pinned``: whether a GPU's driver has
+    pinned each worker's pages; None: it has no GPU.
     """
 
     wall_s: float
@@ -93,6 +95,7 @@ class RunReport:
     places: tuple[str, ...] = ()
     one_host: bool = True
     pinned: tuple[bool | None, ...] = ()
+    taken_ns: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def finished(self) -> int:

@@ -44,6 +44,7 @@ from servetwin.assemble.library_tables import check_library_tables
 from servetwin.assemble.stage_cut import cut_of
 from servetwin.config.config import RunConfig
 from servetwin.config.engine_config import EngineConfig
+from servetwin.config.trace_config import TOP_P_ALL, TOP_P_OF_MODEL
 from servetwin.config.vllm_defaults import batch_defaults
 from serving.vocabulary.errors import UserError
 from serving.vocabulary.replica import Role
@@ -166,7 +167,7 @@ def _of_shape(config: RunConfig, shape_name: str, tp: int) -> Hardware:
         check_library_tables(engine.step_time_tables, tables_stamp(gpu.name))
     if cut is not None:
         operations = of_stages(operations, kv.ends[1] * engine.block_tokens)
-    overhead = overhead_of(engine, operations, llm.layers)
+    overhead = overhead_of(engine, operations, llm, config.trace.top_p)
     unequal = _unequal(engine, gpu, llm, tp, operations)
     step = EngineStepModel(operations, overhead, None if unequal is None else unequal.usual)
     _check_limits(engine, gpu, step)
@@ -262,21 +263,32 @@ def _check_range(key: str, value: int, largest: int, noun: str, default: str) ->
         )
 
 
-def overhead_of(engine: EngineConfig, operations: StepModel, layers: int) -> EngineOverhead:
-    """Return the engine's overhead for a model of ``layers``; none if the step times include it."""
+def overhead_of(
+    engine: EngineConfig, operations: StepModel, llm: LlmShape, top_p: str = TOP_P_OF_MODEL
+) -> EngineOverhead:
+    """Return the engine's overhead for a model; none if the step times include it.
+
+    ``top_p``: which requests sample with it (``trace.top_p``). One in a step has all its sequences sorted.
+    """
     declared = engine.overhead
     if includes_overhead(operations):
         return EngineOverhead(source=OVERHEAD_INSIDE, inside=True)
     largest = min(2 * engine.max_num_seqs, engine.max_num_batched_tokens)
     return EngineOverhead(
-        step_s=declared.step_s + declared.per_layer_s * layers,
+        step_s=declared.step_s + declared.per_layer_s * llm.layers,
         per_sequence_s=declared.per_sequence_s,
         graph_batches=vllm_graph_batches(largest) if declared.cuda_graphs else (),
         source=declared.source,
         error_s=declared.error_s,
         per_sequence_error_s=declared.per_sequence_error_s or 0.0,
         per_output_token_s=declared.per_output_token_s,
+        per_logit_s=declared.per_logit_s,
+        sorted_logits=llm.vocab if declared.per_logit_s and _samples_with_top_p(llm, top_p) else 0,
     )
+
+
+def _samples_with_top_p(llm: LlmShape, top_p: str) -> bool:
+    return llm.top_p if top_p == TOP_P_OF_MODEL else top_p == TOP_P_ALL
 
 
 def precision_of(llm: LlmShape) -> str:

@@ -70,6 +70,13 @@ class OverheadConfig:
         default=0.0,
         within=OVERHEAD_S,
     )
+    per_logit_s: float = key(
+        "seconds for each entry of the vocabulary and sequence of a step, if requests sample with top-p "
+        "(`trace.top_p`): vLLM before 0.17 sorts all logits for it",
+        default=0.0,
+        within=OVERHEAD_S,
+        omit=0.0,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,6 +29,9 @@ RATIO: Final = Range(low=0, high=1, open_low=True)
 WINDOW_RULES: Final = ("busiest", "onset")
 RESAMPLES: Final = ("block",)
 REPEATED_CONTENTS: Final = ("own", "same")
+# Which requests sample with top-p: those of a model whose publisher says so, all, or none.
+TOP_P: Final = ("model", "all", "none")
+TOP_P_OF_MODEL, TOP_P_ALL, _ = TOP_P
 # Each sets the arrival rate on its own; the two shares may be combined.
 _RATES: Final = (("rate_scale",), ("utilization",), ("prefill_share", "peak_share"))
 
@@ -199,6 +202,15 @@ class TraceConfig:
         within=NOT_NEGATIVE,
         read_by=(GIVING_UP,),
         omit_with="client_timeout_s",
+    )
+    top_p: str = key(
+        "which requests sample with top-p, for which vLLM before 0.17 sorts all logits: `model`: all if the "
+        "model's generation_config.json sets it, `all`, or `none`: clients ask for temperature 0 (as "
+        "`vllm bench serve` and InferenceX do) or top-p 1",
+        default=TOP_P_OF_MODEL,
+        choices=TOP_P,
+        read_by=(MODELS_THAT_DECODE,),
+        omit=TOP_P_OF_MODEL,
     )
     high_priority_share: float | None = key(
         "share of the requests, drawn by the seed, with priority 1; not for a trace that has priorities",

@@ -322,7 +322,9 @@ def _profile_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
         step_ms, sequence_us = 1e3 * overhead["step_s"], 1e6 * overhead["per_sequence_s"]
         batches = overhead["graph_batches_up_to"]
         padded = f", batches up to {batches} padded to captured sizes" if batches else ""
-        times = f"{step_ms:.3g} ms per step, {sequence_us:.3g} us per sequence{padded}"
+        sort = 1e6 * overhead.get("sort_s", 0.0)
+        sorts = f" and {sort:.3g} us to sort its logits" if sort else ""
+        times = f"{step_ms:.3g} ms per step, {sequence_us:.3g} us per sequence{sorts}{padded}"
         rows.append(("engine overhead", f"{times}: {overhead['source']}"))
     return rows
 

@@ -15,6 +15,7 @@ def step_time_section(hardware: Hardware) -> dict[str, Any]:
         "overhead": {
             "step_s": overhead.step_s,
             "per_sequence_s": overhead.per_sequence_s,
+            **({"sort_s": overhead.sort_s} if overhead.sort_s else {}),
             "graph_batches_up_to": max(overhead.graph_batches, default=0),
             "source": overhead.source,
         },

@@ -12,6 +12,7 @@ from typing import Any
 from hwmodels.catalogue import load_llm
 from realexec.http.capabilities import carries_out
 from realexec.http.driver import HttpReport, execute, probe_all, probe_hand_overs, probe_sleeps, resumes
+from realexec.http.engine_times import times_of_all
 from realexec.http.handover import Roles
 from realexec.http.probe import Server
 from realexec.http.server_state import Times
@@ -27,6 +28,7 @@ from servetwin.results.journal_file import NAME as JOURNAL_NAME
 from servetwin.results.journal_file import JournalFile, header_fields
 from servetwin.results.metrics import RunMetrics
 from servetwin.results.warmup import recorder_of
+from servetwin.run.http_front_end import front_end_of
 from servetwin.run.real_summary import RealRun, real_summary
 from servetwin.run.simulate import prepare
 from servetwin.run.telemetry import telling_of
@@ -74,6 +76,7 @@ def http_run(
             outgrows_expected=prepared.outgrows_expected,
         )
         telling = stack.enter_context(telling_of(config, controller, recorder, journal))
+        counted = times_of_all(servers, http.timeout_s)
         report = execute(
             controller,
             requests_of(config, build.arrivals_of(config, prepared.workload, prepared.limits)),
@@ -88,6 +91,7 @@ def http_run(
             roles=roles,
             awake=awake,
         )
+    around = front_end_of(servers, http.timeout_s, counted, metrics, warmup)
     real = {
         "policies": watch.section(),
         "servers": [server.facts() for server in servers],
@@ -98,6 +102,7 @@ def http_run(
         "woken": report.counts.woken,
         "short_answers": report.counts.short,
         "looks_at_metrics": report.counts.observed,
+        **around.section(),
     }
     real_run = RealRun(
         prepared=prepared,
@@ -108,6 +113,7 @@ def http_run(
         config_yaml=config_yaml,
         checked=_check_tokens(config, servers, report, roles),
         real=real,
+        at_the_engine=around.ttft_section(),
     )
     return real_summary(real_run, folder)
 

@@ -14,6 +14,7 @@ from servetwin.assemble.data_plane import has_data_plane
 from servetwin.results.elastic_summary import elastic_summary
 from servetwin.results.hosted_summary import add_models
 from servetwin.results.language_summary import language_section
+from servetwin.results.measured_front_end import at_the_engine
 from servetwin.results.metrics import RunMetrics, summarize
 from servetwin.results.migration_summary import migration_summary
 from servetwin.results.priorities import add_priorities
@@ -33,7 +34,8 @@ class RealRun:
     """Input and results of a real run.
 
     ``warmup``: metrics of its warm-up requests, if any. ``checked``: token check; ``real``: what only a real
-    world reports.
+    world reports. ``at_the_engine``: TTFT there as servers counted it, for the summary; None: the engine is
+    in the driver, which has a request when it takes it.
     """
 
     prepared: Prepared
@@ -45,6 +47,7 @@ class RealRun:
     checked: Mapping[str, Any]
     real: Mapping[str, Any]
     sink: SeriesSink | None = None
+    at_the_engine: Mapping[str, Any] | None = None
 
 
 def real_summary(run: RealRun, folder: Path) -> dict[str, Any]:
@@ -52,6 +55,8 @@ def real_summary(run: RealRun, folder: Path) -> dict[str, Any]:
     prepared, controller, metrics, report = run.prepared, run.controller, run.metrics, run.report
     config, workload = prepared.config, prepared.workload
     columns = metrics.columns()
+    if run.at_the_engine is None:
+        columns |= at_the_engine(columns, report.taken_ns)
     summary = summarize(
         metrics,
         columns,
@@ -61,6 +66,7 @@ def real_summary(run: RealRun, folder: Path) -> dict[str, Any]:
         instances=len(prepared.replicas),
         counted_from_s=0.0 if run.warmup is None else counted_from_s(metrics, columns),
     )
+    summary |= run.at_the_engine or {}
     summary |= warmup_section(run.warmup, metrics, columns)
     summary |= provenance(prepared) | clients_section(config.trace, metrics, columns)
     add_priorities(summary, columns, workload, config.trace.warmup_requests)

@@ -91,7 +91,7 @@ def combination_of(options: Mapping[str, str], engine: EngineConfig) -> Combinat
     rungs = rungs_of(gpu, llm, tp, tables, imitated)
     chosen = chosen_rung(rungs=rungs, gpu=gpu, llm=llm, tp=tp, profile=tables, imitated=imitated)
     assert chosen.model is not None
-    overhead = overhead_of(engine, chosen.model, llm.layers)
+    overhead = overhead_of(engine, chosen.model, llm)
     evidence = step_evidence(gpu=gpu, llm=llm, tp=tp, chosen=chosen, profile=tables, imitated=imitated)
     evidence += engine_evidence(gpu, llm, engine, overhead)
     misfits = _misfits(loaded, gpu, llm, tp, engine) if loaded else []
@@ -213,9 +213,10 @@ def _rung_line(rung: Rung, chosen: Rung, gpu: Gpu, llm: LlmShape, tp: int) -> st
 
 def _engine_lines(overhead: EngineOverhead, engine: EngineConfig) -> list[str]:
     graphs = ", small batches padded to the captured sizes" if engine.overhead.cuda_graphs else ""
+    sort = f" and {overhead.sort_s * 1e6:.3g} us to sort its logits" if overhead.sort_s else ""
     return [
         f"{overhead.step_s * 1e3:g} ms added to every step, {overhead.per_sequence_s * 1e6:g} us per sequence"
-        f"{graphs}; source: {overhead.source}",
+        f"{sort}{graphs}; source: {overhead.source}",
         f"range of a run: {overhead.ends()[2]}",
         f"at most {engine.max_num_seqs} sequences and {engine.max_num_batched_tokens} tokens in a step",
     ]

@@ -84,8 +84,6 @@ def _gpu_row(gpu: Gpu, engine: EngineConfig) -> list[str]:
     imitated = Imitated(engine.software, engine.version)
     any_model: LlmShape = load_llm("llama3_8b")
     step = linear_step_model(linear_keys()[0])
-    words = words_by_part(
-        engine_evidence(gpu, any_model, engine, overhead_of(engine, step, any_model.layers))
-    )
+    words = words_by_part(engine_evidence(gpu, any_model, engine, overhead_of(engine, step, any_model)))
     ranks = [all_reduce_word(gpu.name, tp, imitated) for tp in _RANKS]
     return [gpu.name, *ranks, *(words[part] for part in ("kv memory", "load rates", "overhead", "start-up"))]

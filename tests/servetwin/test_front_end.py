@@ -52,6 +52,25 @@ def test_a_process_prepares_one_request_at_a_time() -> None:
     assert entered_ms(FRONT, (0, 100), (1, 200), (50, 100)) == [(0, 4.0), (1, 8.0), (2, 54.0)]
 
 
+def test_above_what_a_process_prepares_waits_grow_without_end_and_below_they_do_not() -> None:
+    each_ms = 3.0  # 2 ms and 10 us for each of 100 prompt tokens
+
+    def wait_ms(gap_ms: float, requests: int) -> float:
+        sent = [(number * gap_ms, 100) for number in range(requests)]
+        last = entered_ms(FRONT, *sent)[-1][1]
+        return last - sent[-1][0]
+
+    assert [wait_ms(each_ms * 1.01, count) for count in (10, 100, 1000)] == pytest.approx([4.0] * 3)
+    grown = [wait_ms(each_ms / 1.25, count) for count in (10, 100, 1000)]
+    assert grown == pytest.approx([4.0 + 0.6 * (count - 1) for count in (10, 100, 1000)])
+
+
+def test_tokens_delay_a_token_by_a_chunk_of_each_running_request_at_most() -> None:
+    door = FrontDoor(FRONT, 1)
+    # However fast a step: 0.1 ms for each request that decodes beside it, and no queue behind it.
+    assert [door.way_out_ns(running) / MS for running in (1, 100, 1000)] == [3.1, 13.0, 103.0]
+
+
 def test_with_two_processes_a_short_prompt_overtakes_a_long_one() -> None:
     two = FrontEnd(request_s=0.001, prompt_token_s=1e-5, api_servers=2)
     assert entered_ms(two, (0, 5000), (1, 100), (2, 100)) == [(1, 3.0), (2, 5.0), (0, 51.0)]

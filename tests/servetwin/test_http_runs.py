@@ -250,3 +250,23 @@ def _scrape(capsys: Captured, done: threading.Event, texts: list[str]) -> None:
             except OSError:
                 continue
     texts += [capsys.readouterr().err, last]
+
+
+def test_what_lies_around_the_engines_is_the_clients_ttft_less_what_they_counted(tmp_path: Path) -> None:
+    words = (*WORDS, "http.check_tokens=0")
+    with ExitStack() as stack:
+        server = stack.enter_context(FakeServer(Settings(step_s=0.004, way_in_s=0.03)))
+        other = stack.enter_context(FakeServer(Settings(step_s=0.004, metrics=False)))
+        assert realexec_cli.run(["observe", server.url, *words, f"out={tmp_path / 'seen'}"]) == 0
+        assert realexec_cli.run(["observe", other.url, *words, f"out={tmp_path / 'blind'}"]) == 0
+        jobs = server.jobs[-12:]
+    seen, blind = summary_of(tmp_path / "seen"), summary_of(tmp_path / "blind")
+    in_engine = [(job.first_ns - job.entered_ns) / 1e6 for job in jobs]
+    assert seen["ttft_engine_ms"]["mean"] == pytest.approx(sum(in_engine) / 12, abs=1e-3)
+    around = seen["real"]["front_end"]["around_ms_mean"]
+    assert around == pytest.approx(seen["ttft_ms"]["mean"] - seen["ttft_engine_ms"]["mean"]) and around >= 30
+    assert seen["real"]["front_end"]["requests"] == 12 and seen["ttft_engine_ms"]["p99"] is None
+    assert "ttft_engine_ms" not in blind
+    assert blind["real"]["front_end"]["missing"].startswith(
+        "no server counts vllm:request_queue_time_seconds"
+    )

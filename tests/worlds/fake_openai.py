@@ -43,7 +43,8 @@ def continued(prompt: list[int], tokens: int, vocab: int = 512) -> list[int]:
 
 @dataclass(frozen=True)
 class Settings:
-    """``step_s`` and ``prefill_s_per_token``: what they take. ``kind``: as whose it answers.
+    """``step_s``, ``prefill_s_per_token``: what they take. ``kind``: as whose it answers. ``way_in_s``: how
+    long a request is on its way to the engine.
 
     ``metrics``: it has some; ``info_route``: where SGLang tells of itself, of old ones /get_server_info.
     ``sleeps``: it has a sleep mode and routes for it ("yes"), or "routes" alone, as vLLM's on a CPU.
@@ -55,6 +56,7 @@ class Settings:
     kind: Kind = "vllm"
     step_s: float = 0.0
     prefill_s_per_token: float = 0.0
+    way_in_s: float = 0.0
     max_num_seqs: int = 8
     kv_blocks: int = 1024
     block_tokens: int = 16
@@ -82,6 +84,9 @@ class Job:
     state: int = 0
     read_ns: int = field(default_factory=time.monotonic_ns)
     written_ns: list[int] = field(default_factory=list)
+    entered_ns: int = 0
+    scheduled_ns: int = 0
+    first_ns: int = 0
 
     @property
     def tokens(self) -> int:
@@ -180,6 +185,7 @@ class FakeServer:
             while self._waiting and len(self._running) < one.max_num_seqs and self._fits(self._waiting[0]):
                 job = self._waiting.popleft()
                 prompts += job.tokens
+                job.scheduled_ns = time.monotonic_ns()
                 self._running.append(job)
             await asyncio.sleep(one.step_s + prompts * one.prefill_s_per_token)
             while self.frozen or self.asleep:
@@ -200,6 +206,7 @@ class FakeServer:
         token = job.state % self.settings.vocab
         job.state = (job.state * _MULTIPLIER + token + 1) % _MODULUS
         job.sent.append(token)
+        job.first_ns = job.first_ns or time.monotonic_ns()
         job.out.put_nowait(token)
         self._tokens_to_pause -= 1
         self.frozen = self.frozen or self._tokens_to_pause == 0
@@ -302,6 +309,13 @@ class FakeServer:
             "vllm:num_preemptions_total": 0,
             "vllm:external_prefix_cache_hits_total": self.connectors.received,
         }
+        ended = [job for job in self.jobs if job.ended == "finished"]
+        for name, ns in (
+            ("queue", sum(job.scheduled_ns - job.entered_ns for job in ended)),
+            ("prefill", sum(job.first_ns - job.scheduled_ns for job in ended)),
+        ):
+            rows[f"vllm:request_{name}_time_seconds_sum"] = ns / 1e9
+            rows[f"vllm:request_{name}_time_seconds_count"] = len(ended)
         text = "# HELP vllm:num_requests_running Requests in the batch.\n"
         text += "".join(
             f'{name}{{engine="0",model_name="{MODEL}"}} {value}\n' for name, value in rows.items()
@@ -329,6 +343,8 @@ class FakeServer:
         state = state_of(prompt) if state is None else state
         job = Job(list(prompt), wanted, body.get("rid", ""), asyncio.Queue(), state=state)
         self.jobs.append(job)
+        await asyncio.sleep(one.way_in_s)
+        job.entered_ns = time.monotonic_ns()
         self._waiting.append(job)
         self._work.set()
         gone = asyncio.create_task(reader.read())
