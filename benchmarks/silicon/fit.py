@@ -14,10 +14,10 @@ from hwmodels.catalogue import load_llm
 from hwmodels.step_times.library_step import LibraryTerms
 
 # Seconds per layer with experts: in every step if queries and keys are normalised, in steps with prompts.
-QUERY_NORM_S: Final = (1.5e-5, 2.0e-5, 2.5e-5, 3.0e-5)
+QUERY_NORM_S: Final = (2.0e-5, 2.5e-5, 3.0e-5)
 PROMPT_S: Final = (1.2e-4, 1.8e-4, 2.4e-4)
 # Seconds per layer with latent attention that its tables have too much.
-LATENT_S: Final = (2.0e-5, 4.0e-5, 6.0e-5, 8.0e-5)
+LATENT_S: Final = (4.0e-5, 6.0e-5, 8.0e-5)
 
 
 @dataclass(frozen=True, slots=True)
