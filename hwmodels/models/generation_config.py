@@ -43,9 +43,11 @@ def _top_p_in(path: Path) -> float:
         ) from error
     except (ValueError, RecursionError) as error:
         raise HardwareError(f"{path} is not JSON ({error}): remove it, or save it again") from error
-    value: Any = data.get("top_p") if isinstance(data, dict) else {}
+    if not isinstance(data, dict):
+        raise HardwareError(f"{path} is not a JSON object: remove it, or save it again")
+    value = data.get("top_p")
     if value is None:
         return 1.0
-    if type(value) not in (int, float) or not 0.0 < value <= 1.0:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 < value <= 1.0:
         raise HardwareError(f'"top_p" in {path} is {echo(value)}: write a number above 0 and up to 1')
     return float(value)

@@ -92,18 +92,7 @@ def http_run(
             awake=awake,
         )
     around = front_end_of(servers, http.timeout_s, counted, metrics, warmup)
-    real = {
-        "policies": watch.section(),
-        "servers": [server.facts() for server in servers],
-        "moved": report.counts.moved,
-        "resumed": report.counts.resumed,
-        "handed_over": report.counts.handed_over,
-        "slept": report.counts.slept,
-        "woken": report.counts.woken,
-        "short_answers": report.counts.short,
-        "looks_at_metrics": report.counts.observed,
-        **around.section(),
-    }
+    real = {"policies": watch.section(), **_told_by(servers, report), **around.section()}
     real_run = RealRun(
         prepared=prepared,
         controller=controller,
@@ -116,6 +105,20 @@ def http_run(
         at_the_engine=around.ttft_section(),
     )
     return real_summary(real_run, folder)
+
+
+def _told_by(servers: Sequence[Server], report: HttpReport) -> dict[str, Any]:
+    """Return the servers, and what really happened on them."""
+    return {
+        "servers": [server.facts() for server in servers],
+        "moved": report.counts.moved,
+        "resumed": report.counts.resumed,
+        "handed_over": report.counts.handed_over,
+        "slept": report.counts.slept,
+        "woken": report.counts.woken,
+        "short_answers": report.counts.short,
+        "looks_at_metrics": report.counts.observed,
+    }
 
 
 def as_found(config: RunConfig, servers: Sequence[Server]) -> RunConfig:
