@@ -60,7 +60,7 @@ class ClientPlan:
     finds_prompts: bool = False
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class TimeoutCounts:
     """``time_outs``: of all attempts, ``on_the_way``: of these, before the engines had the request.
 

@@ -14,7 +14,7 @@ CANDIDATE_TP = (1, 2, 4, 8)
 _NO_TP = "no model.tp of 1, 2, 4, 8 fits: write a smaller model, a larger GPU or a smaller reserve"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class KvCapacity:
     """KV memory of one replica (all its ranks): whole blocks, their tokens, and how it was computed.
 
@@ -88,11 +88,18 @@ def kv_capacity(
     )
     arithmetic += sequences_told(own_blocks, blocks, block_tokens, llm.kv_sequence_bytes_on(tp, parts))
     if not kept.terms:
-        return KvCapacity(blocks, tokens, arithmetic, sequence_blocks=own_blocks)
+        return KvCapacity(blocks=blocks, tokens=tokens, arithmetic=arithmetic, sequence_blocks=own_blocks)
     spare = -(-kept.error_bytes * tp // block_bytes)
     arithmetic += f"; the reserve as vLLM {limits.version if limits else ''} profiles it: {kept.told()}"
     fewest, most = max(1 + own_blocks, blocks - spare), blocks + spare
-    return KvCapacity(blocks, tokens, arithmetic, fewest, most, own_blocks)
+    return KvCapacity(
+        blocks=blocks,
+        tokens=tokens,
+        arithmetic=arithmetic,
+        fewest=fewest,
+        most=most,
+        sequence_blocks=own_blocks,
+    )
 
 
 def sequence_blocks_of(llm: LlmShape, *, tp: int, block_tokens: int, layers: range | None = None) -> int:

@@ -188,7 +188,7 @@ def asked_group(gpu: str, llm: LlmShape, parallelism: Parallelism) -> SharedExpe
     every = np.interp(np.arange(1, counts[-1] + 1), curve.counts, curve.seconds)
     seconds = np.concatenate([[0.0], np.maximum.accumulate(every)])
     times = ExpertTimes(seconds, np.zeros(len(seconds)), source=f"experts: {tables_stamp(gpu)}; {_SKEW}")
-    return SharedExperts(gpu, (), (), LIBRARY, whole=times)
+    return SharedExperts(gpu=gpu, ways=(), exchange=(), holder=LIBRARY, whole=times)
 
 
 @cache

@@ -157,7 +157,7 @@ def routed_times(
     return ExpertTimes(experts_s, _from_none(moved), source=_source(table, routing, exchange), labels=labels)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SharedExperts:
     """All known ways to share a model's experts between GPUs, and the exchange between engines.
 
@@ -222,7 +222,13 @@ def _from_none(seconds: Floats) -> Floats:
 def experts_of(profile: Profile) -> SharedExperts:
     """The measured experts of a profile."""
     tables, stamp = profile.tables, profile.stamp
-    return SharedExperts(stamp.gpu, tables.experts, tables.exchange, "the profile", stamp.error_band)
+    return SharedExperts(
+        gpu=stamp.gpu,
+        ways=tables.experts,
+        exchange=tables.exchange,
+        holder="the profile",
+        error_band=stamp.error_band,
+    )
 
 
 def lined(profile: Profile) -> SharedExperts:

@@ -23,7 +23,7 @@ _KEPT: Final = 8
 Factors = tuple[float, float]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LibraryTerms:
     """Constants fitted on measured runs (``python -m benchmarks.silicon``; docs/SILICON.md).
 

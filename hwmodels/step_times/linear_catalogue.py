@@ -82,7 +82,13 @@ def linear_experts(key: LinearKey) -> SharedExperts:
     ways = tuple(ExpertLines(**lines) for lines in entry.get("experts", ()))
     exchange = tuple(_exchange(**one) for one in entry.get("exchange", ()))
     band = entry.get("experts_band", "")
-    return SharedExperts(key.gpu, ways, exchange, "hwmodels/catalogue/linear_composed.yaml", band)
+    return SharedExperts(
+        gpu=key.gpu,
+        ways=ways,
+        exchange=exchange,
+        holder="hwmodels/catalogue/linear_composed.yaml",
+        error_band=band,
+    )
 
 
 def _exchange(ranks: int, last_tokens: int, stretches: Sequence[Sequence[float]], source: str) -> Exchange:

@@ -52,7 +52,9 @@ def roofline_experts(
         / (parts * parallelism.expert_ep)
         / flops_per_s,
     )
-    return SharedExperts(gpu.name, (lines,), _exchange(llm, parallelism, all_reduce), _HOLDER)
+    return SharedExperts(
+        gpu=gpu.name, ways=(lines,), exchange=_exchange(llm, parallelism, all_reduce), holder=_HOLDER
+    )
 
 
 def _exchange(llm: LlmShape, parallelism: Parallelism, all_reduce: AllReduce) -> tuple[Exchange, ...]:

@@ -372,7 +372,7 @@ def kv_memory(engine: EngineConfig, gpu: Gpu, llm: LlmShape, tp: int, cut: Cut |
     )
     if engine.kv_tokens is not None:
         blocks = engine.kv_tokens // engine.block_tokens
-        capacity = KvCapacity(blocks, blocks * engine.block_tokens, "")
+        capacity = KvCapacity(blocks=blocks, tokens=blocks * engine.block_tokens, arithmetic="")
         arithmetic = f"engine.kv_tokens={engine.kv_tokens} // {engine.block_tokens} = {blocks} blocks"
         size_bytes = llm.kv_sequence_bytes_on(tp, range(llm.layers))
         arithmetic += sequences_told(own_blocks, blocks, block_tokens, size_bytes)
@@ -411,6 +411,13 @@ def kv_memory(engine: EngineConfig, gpu: Gpu, llm: LlmShape, tp: int, cut: Cut |
         arithmetic += f"; {engine.reserved_blocks} of the blocks cannot be used, {usable} can"
     tokens = usable * engine.block_tokens
     if capacity.fewest is None:
-        return KvCapacity(usable, tokens, arithmetic, sequence_blocks=own_blocks)
+        return KvCapacity(blocks=usable, tokens=tokens, arithmetic=arithmetic, sequence_blocks=own_blocks)
     fewest, most = (max(1 + own_blocks, end - engine.reserved_blocks) for end in capacity.ends)
-    return KvCapacity(usable, tokens, arithmetic, fewest, most, own_blocks)
+    return KvCapacity(
+        blocks=usable,
+        tokens=tokens,
+        arithmetic=arithmetic,
+        fewest=fewest,
+        most=most,
+        sequence_blocks=own_blocks,
+    )

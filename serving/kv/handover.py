@@ -47,6 +47,7 @@ class HandOvers:
         requests: Mapping[int, Request],
         rules: HandOverRules,
         transfer_ids: TransferIds,
+        *,
         block_tokens: int = 1,
         sequence_blocks: int = 0,
     ) -> None:

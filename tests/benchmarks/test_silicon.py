@@ -113,7 +113,7 @@ def test_coverage_and_width() -> None:
 
 def test_constants_are_those_with_the_least_error_without_the_group() -> None:
     """The group's own rows like the first pair, the others the second."""
-    first, second = Terms(LibraryTerms(1e-5)), Terms(LibraryTerms(2e-5))
+    first, second = Terms(LibraryTerms(query_norm_s=1e-5)), Terms(LibraryTerms(query_norm_s=2e-5))
     own = [result(f"a{n}", 1.0, 1.0, MIXTURE) for n in range(9)]
     other = [result("b", 1.5, 1.0, MIXTURE, "b200_sxm")]
     worse = [replace(one, ttft_ms=50.0) for one in own]

@@ -60,7 +60,7 @@ class Rig:
         self.requests: dict[int, Request] = {}
         self.kv_bytes = kv_bytes
         rules = HandOverRules(KvBytes(kv_bytes), 8)
-        self.hand_overs = HandOvers(self.engines, self.requests, rules, TransferIds(), 4)
+        self.hand_overs = HandOvers(self.engines, self.requests, rules, TransferIds(), block_tokens=4)
         self.pieces = self.hand_overs.moves.pieces
         self.origin: dict[int, tuple[int, int, int]] = {}
         self.runs: dict[int, Run] = {}

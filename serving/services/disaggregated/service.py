@@ -176,7 +176,12 @@ class Disaggregated:
         self._admission = admission
         self._max_num_seqs = rules.max_num_seqs
         self.hand_overs = HandOvers(
-            engines, requests, rules, transfer_ids, prototype.block_tokens, prototype.sequence_blocks
+            engines,
+            requests,
+            rules,
+            transfer_ids,
+            block_tokens=prototype.block_tokens,
+            sequence_blocks=prototype.sequence_blocks,
         )
         self.queue = PrefillQueue(max_num_batched_tokens, by_priority)
         self.prefill: set[int] = set()  # instances that take requests
