@@ -19,8 +19,8 @@ VALUE: Final = "VALUE"
 # Group of flags -> why no flag of it is modelled.
 NOT_MODELLED: Final[Mapping[str, str]] = {
     "api": "requests have counts of tokens and no text: no tokenizer, template, tool, parser or sampling",
-    "architectures": "attention covers the whole context: no sliding window, sparse or linear attention, no "
-    "state-space or diffusion model",
+    "architectures": "windows, sparse and linear attention are as the model has them, their kernels are not "
+    "chosen; no state-space or diffusion model",
     "cuda_graphs": "the captured sizes are vLLM's, and engine.overhead.cuda_graphs=false has none",
     "development": "there is no engine to debug, extend or profile",
     "experts": "experts stay where they are and their batches do not overlap; engine.expert_skew is their "
