@@ -1,9 +1,13 @@
 """How GPUs share a model: tensor parallel, and for experts data and expert parallel."""
 
 from dataclasses import dataclass
+from typing import Final
 
 from hwmodels.errors import HardwareError
 from hwmodels.models.llm_shape import LlmShape
+
+# vLLM refuses others (Fp8MoEMethod.create_weights, model_executor/layers/quantization/fp8.py).
+_BLOCK_VALUES: Final = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +47,13 @@ class Parallelism:
                     "engine.data_parallel_size=1 engine.enable_expert_parallel=false, or more replicas"
                 )
             return
+        width = llm.experts.width // self.expert_tp
+        if llm.formats.experts == "fp8_block" and width % _BLOCK_VALUES:
+            raise HardwareError(
+                f"experts of {llm.name} cut over {self.expert_tp} GPUs are {width} values wide, and vLLM "
+                f"cuts fp8_block between blocks of {_BLOCK_VALUES} only: write "
+                "engine.enable_expert_parallel=true, fewer GPUs, or model.precision=fp8"
+            )
         if llm.experts.count % self.expert_ep or llm.experts.width % self.expert_tp:
             raise HardwareError(
                 f"{self.gpus} GPUs do not divide the {llm.experts.count} experts of width "

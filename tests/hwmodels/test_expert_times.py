@@ -199,6 +199,7 @@ def test_missing_exchange_times_are_named() -> None:
         ("qwen3_32b", Parallelism(2, 1, True), "qwen3_32b has no experts to share"),
         ("qwen3_32b", Parallelism(1, 2), "or more replicas"),
         ("qwen3_30b_a3b", Parallelism(1, 3, True), "3 GPUs do not divide the 128 experts"),
+        ("minimax_m2_5", Parallelism(8), "192 values wide, and vLLM cuts fp8_block between blocks of 128"),
     ],
 )
 def test_what_cannot_be_shared_is_refused(llm: str, parallelism: Parallelism, words: str) -> None:
