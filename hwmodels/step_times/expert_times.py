@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from typing import Final
 
 import numpy as np
@@ -43,9 +43,7 @@ class Routing:
 
         Uniform: count * (1 - (1 - per_token / count) ** tokens).
         """
-        missed: Floats = (1.0 - self.shares())[:, None] ** np.asarray(tokens, dtype=np.float64)
-        seconds: Floats = self.count - missed.sum(axis=0)
-        return seconds
+        return _activated(self, np.asarray(tokens, dtype=np.float64).tobytes())
 
     def slowest_load(self, tokens: Floats, ranks: int) -> Floats:
         """Expected work of the busiest of ``ranks``, in multiples of the mean; experts are placed at random.
@@ -73,6 +71,15 @@ class Routing:
         variance = whole * share * (1.0 - share) * (self.count - whole) / (self.count - 1)
         most = np.minimum(self.count / ranks, whole)
         return np.minimum(whole / ranks + _largest_of(ranks) * np.sqrt(variance), most)
+
+
+@lru_cache(16)
+def _activated(routing: Routing, tokens: bytes) -> Floats:
+    """By every expert's share: a power for each expert and count, the same for every GPU and split."""
+    missed: Floats = (1.0 - routing.shares())[:, None] ** np.frombuffer(tokens)
+    experts: Floats = routing.count - missed.sum(axis=0)
+    experts.flags.writeable = False
+    return experts
 
 
 @cache
