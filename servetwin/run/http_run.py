@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -29,6 +29,7 @@ from servetwin.results.journal_file import JournalFile, header_fields
 from servetwin.results.metrics import RunMetrics
 from servetwin.results.warmup import recorder_of
 from servetwin.run.http_front_end import front_end_of
+from servetwin.run.prepared import Prepared
 from servetwin.run.real_summary import RealRun, real_summary
 from servetwin.run.simulate import prepare
 from servetwin.run.telemetry import telling_of
@@ -61,12 +62,9 @@ def http_run(
     metrics, total, http = RunMetrics(), len(prepared.workload), config.http
     recorder, warmup = recorder_of(metrics, config.trace.warmup_requests)
     with ExitStack() as stack:
-        journal = None
-        if config.journal:
-            able = carries_out(resumes(servers), roles is not None, awake is not None)
-            header = header_fields("real", config.seed, config_yaml, prepared.estimates, able)
-            header |= prepared.journal_header() | {"servers": [server.facts() for server in servers]}
-            journal = stack.enter_context(JournalFile(folder / JOURNAL_NAME, header, at_once=True))
+        able = carries_out(resumes(servers), roles is not None, awake is not None)
+        header = header_fields("real", config.seed, config_yaml, prepared.estimates, able)
+        journal = _journal_of(stack, prepared, folder, header | {"servers": [one.facts() for one in servers]})
         watch = stack.enter_context(PolicyWatch(period_s=SPARING_PERIOD_S))
         controller = build.controller_of(
             config,
@@ -105,6 +103,16 @@ def http_run(
         at_the_engine=around.ttft_section(),
     )
     return real_summary(real_run, folder)
+
+
+def _journal_of(
+    stack: ExitStack, prepared: Prepared, folder: Path, header: Mapping[str, Any]
+) -> JournalFile | None:
+    """Open the journal with these and the run's own fields in its header; None if it was not asked for."""
+    if not prepared.config.journal:
+        return None
+    whole = {**header, **prepared.journal_header()}
+    return stack.enter_context(JournalFile(folder / JOURNAL_NAME, whole, at_once=True))
 
 
 def _told_by(servers: Sequence[Server], report: HttpReport) -> dict[str, Any]:

@@ -202,10 +202,10 @@ def test_tables_do_not_ask_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("servetwin.support.table.library_version", lambda: "0.12.0")
     gpus, llm = [load_gpu("h200"), load_gpu("mi300x")], load_llm("minimax_m2_5")
     engine = load_config(["out=x"], "simulate").engine
-    assert table(gpus, [llm], engine)[1].split()[1:] == ["A4?", "-"], "no tables of the MI300X"
+    assert table(gpus, [llm], engine)[1].split()[1:] == ["A2?", "R2"], "no tables of the MI300X: a roofline"
     assert "not asked here" in listing(gpus, [llm], engine)[1]
     monkeypatch.setattr("servetwin.support.table.library_version", lambda: "")
-    assert table(gpus, [llm], engine)[1].split()[1:] == ["-", "-"], "nothing to ask"
+    assert table(gpus, [llm], engine)[1].split()[1:] == ["-", "R2"], "nothing to ask"
 
 
 def test_what_a_model_takes_is_told_without_step_times(capsys: pytest.CaptureFixture[str]) -> None:
