@@ -194,6 +194,8 @@ SAME = {"vllm": "vllm_full"}  # by its own file
 # looked at every 10 s: a steady trace.
 STAGES = ("cluster=quart", "trace=gamma", "trace.gap_cv=4", "trace.rate_per_s=60", "trace.requests=600")
 STEADY = ("cluster=blitz_b_10x1", "trace=gamma", "trace.requests=200", "trace.rate_per_s=4")
+# With fewer requests at once, few of low priority share an instance with those of high priority anyway.
+SCALED = ("cluster=blitz_b_10x1", "trace=gamma", "trace.requests=200", "trace.rate_per_s=5")
 
 
 def gpus_of(one: Ran) -> int:
@@ -204,7 +206,7 @@ def of(system: str) -> Ran:
     if system in STAGED:
         return run(system, *STAGES)
     if system.endswith("autoscaled"):
-        return run(system, *STEADY, "trace.high_priority_share=0.2")
+        return run(system, *SCALED, "trace.high_priority_share=0.2")
     return run(system, *(STEADY if system.endswith("half") else BURST))
 
 
