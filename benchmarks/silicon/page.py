@@ -10,6 +10,7 @@ from benchmarks.silicon.ranges import impossible, inside, width, with_ranges
 from benchmarks.silicon.rows import MODELS
 from benchmarks.silicon.runs import SHIPPED, Result
 from hwmodels.catalogue import load_llm
+from hwmodels.step_times.engine_terms import engine_terms
 from hwmodels.step_times.library_step import LibraryTerms
 from hwmodels.step_times.step_error import StepError
 
@@ -156,7 +157,7 @@ def _rows_of_constants(fitted: LibraryTerms) -> Iterator[tuple[str, ...]]:
     yield "less per layer with latent attention, steps that decode", *graphs, _GRAPHS, "rows with it"
     yield (
         "per sequence and step, vLLM 0.12 to 0.14",
-        "55 us",
+        f"{engine_terms('vllm', '0.12')['overhead']['per_sequence_s'] * 1e6:g} us and the sort of logits",
         "not fitted again",
         _BETWEEN_STEPS,
         "rows of vLLM 0.12",
