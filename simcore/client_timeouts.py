@@ -129,16 +129,19 @@ class ClientTimeouts:
 
     def _soonest(self) -> Sending | None:
         """What is sent next; at the same time the trace's requests go first."""
-        if self._again and (self._next is None or self._again[0][0].arrival_ns < self._next[0].arrival_ns):
-            return self._again[0]
-        return self._next
+        return self._again[0] if self._again_is_next() else self._next
+
+    def _again_is_next(self) -> bool:
+        if not self._again:
+            return False
+        return self._next is None or self._again[0][0].arrival_ns < self._next[0].arrival_ns
 
     def _send_due(self, now_ns: int) -> None:
         while (sending := self._soonest()) is not None and sending[0].arrival_ns <= now_ns:
-            if sending is self._next:
-                self._next = None
-            else:
+            if self._again_is_next():
                 self._again.popleft()
+            else:
+                self._next = None
             self._send(now_ns, *sending)
             self.look()
         self.look()
