@@ -151,10 +151,6 @@ def _of_shape(config: RunConfig, shape_name: str, tp: int) -> Hardware:
     if engine.expert_skew and llm.experts is None:
         raise HardwareError(f"{llm.name} has no experts to choose from: leave engine.expert_skew out")
     cut = cut_of(config, llm)
-    if cut is not None and llm.kv_bytes_per_sequence:
-        raise HardwareError(
-            f"{llm.name} keeps windows or states, whose memory is not cut into stages: write model.pp=1"
-        )
     kv = kv_memory(engine, gpu, llm, tp, cut)
     operations = step_model(
         engine.step_time,

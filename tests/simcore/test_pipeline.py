@@ -25,9 +25,9 @@ from tests.worlds.world import Checked, Collected, controller_of, requests_of
 @st.composite
 def pipelines(draw: st.DrawFn) -> tuple[Case, ToyStages]:
     """Stages of one shape, of which some are slower by a factor."""
-    case = replace(draw(cases()), sequence_blocks=0)  # windows and states are not cut into stages
+    case = draw(cases())
     while case.batcher != "chunked":
-        case = replace(draw(cases()), sequence_blocks=0)  # windows and states are not cut into stages
+        case = draw(cases())
     rows = case.rows
     assert isinstance(rows, ToyRows)
     stages = [

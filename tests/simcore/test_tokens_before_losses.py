@@ -179,7 +179,6 @@ def test_an_engine(coalesce: bool, case: Case, share: tuple[float, int]) -> None
 @given(case=cases(), share=SHARES, factors=st.lists(st.integers(1, 4), min_size=2, max_size=4))
 @settings(max_examples=33, deadline=None)
 def test_micro_batches(coalesce: bool, case: Case, share: tuple[float, int], factors: list[int]) -> None:
-    case = replace(case, sequence_blocks=0)  # windows and states are not cut into stages
     case = replace(
         case, replicas=1, batcher="chunked", asynchronous=False, prefix_caching=False, priorities=(),
         decode_spare_block=False,

@@ -18,6 +18,7 @@ from tests.worlds.naive_engine import (
     _release_blocks,
     _Replica,
     _Request,
+    _take_own,
 )
 from tests.worlds.toy_rows import ToyRows
 
@@ -128,7 +129,8 @@ class _World:
     def arrive(self, request: _Request) -> None:
         case, replicas = self.case, [one.replica for one in self.pipelines]
         now_ns, prompt, _, max_new_tokens = case.requests[request.id]
-        if case.blocks(prompt + max_new_tokens) > case.total_blocks - case.watermark_blocks:
+        room = case.total_blocks - case.watermark_blocks - case.sequence_blocks
+        if case.blocks(prompt + max_new_tokens) > room:
             return
         if case.dispatch == "round_robin":
             replica = replicas[sum(r.accepted for r in replicas) % case.replicas]
@@ -244,9 +246,10 @@ class _World:
             request = replica.waiting[0]
             tokens = min(request.known, budget)
             needed = request.known if case.reserve_full_prompt else tokens
-            if case.blocks(needed) > len(replica.free):
+            if case.blocks(needed) + case.sequence_blocks > len(replica.free):
                 break
             replica.running.append(replica.waiting.pop(0))
+            _take_own(case, replica, request)
             _allocate(case, replica, request, tokens)
             parts.append((request, tokens))
             budget -= tokens
