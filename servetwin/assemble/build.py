@@ -146,7 +146,8 @@ def replicas_of(
     if start is not None:
 
         def prototype(model: HostedModel, role: Role) -> Replica:
-            return prototype_of(config, model, hardware[model.name].of_role(role))
+            own = replace(model, tp=model.tp_of(role))
+            return prototype_of(config, own, hardware[model.name].of_role(role))
 
         return with_roles(hosted_models(config), start, prototype)
     return [

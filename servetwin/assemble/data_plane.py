@@ -20,7 +20,7 @@ def spec_of(config: RunConfig) -> ClusterSpec | None:
     if name is None:
         return None
     spec = spec_of_cluster(config.cluster)
-    for tp in dict.fromkeys((config.model.tp, *config.model.tp_of_roles)):
+    for tp in dict.fromkeys(config.model.tp_of_roles):
         _check_hosts(config, spec, tp)
     return spec
 

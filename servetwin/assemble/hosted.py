@@ -82,7 +82,7 @@ def hosted_models(config: RunConfig) -> tuple[HostedModel, ...]:
         only = HostedModel(
             name=model.name,
             shape_name=model.name,
-            tp=prefill if decode != prefill else model.tp,
+            tp=prefill,
             decode_tp=decode if decode != prefill else None,
             pp=model.pp,
             precision=precision,

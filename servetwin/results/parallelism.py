@@ -17,6 +17,8 @@ def gpus_of_an_instance(config: RunConfig) -> str:
     model = config.model
     if config.models.name != "one" or model.tp == 1 or is_stack(model.name):
         return ""
+    if model.tp_of_roles != (model.tp, model.tp):
+        return ""  # the user set those that run
     if model.name not in option_groups()["model"] or option_file("model", model.name)["tp"] != model.tp:
         return ""
     gpu, llm = load_gpu(config.cluster.gpu), run_shape(config)
