@@ -77,13 +77,14 @@ class LatentAttention:
         query = heads * (self.nope + self.rope)
         queries = self.query_rank * (hidden + query) if self.query_rank else hidden * query
         keys_values = hidden * self.kv_elements + self.kv_rank * heads * (self.nope + self.value)
-        indexer = self.index.matrix_parameters(hidden, self.query_rank) if self.index is not None else 0
-        return queries + keys_values + heads * self.value * hidden + indexer
+        return queries + keys_values + heads * self.value * hidden + self._indexer_parameters(hidden)
 
     def replicated_parameters(self, hidden: int) -> int:
         """Weights that every tensor-parallel rank reads whole: products into both latents, the indexer."""
-        indexer = self.index.matrix_parameters(hidden, self.query_rank) if self.index is not None else 0
-        return hidden * (self.query_rank + self.kv_elements) + indexer
+        return hidden * (self.query_rank + self.kv_elements) + self._indexer_parameters(hidden)
+
+    def _indexer_parameters(self, hidden: int) -> int:
+        return 0 if self.index is None else self.index.matrix_parameters(hidden, self.query_rank)
 
     @property
     def norm_parameters(self) -> int:

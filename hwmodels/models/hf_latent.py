@@ -3,9 +3,8 @@
 from dataclasses import replace
 
 from hwmodels.models.attention import LatentAttention, SparseIndex
-from hwmodels.models.experts import Experts
 from hwmodels.models.hf_dense import decoder
-from hwmodels.models.hf_mixtures import experts_of
+from hwmodels.models.hf_mixtures import experts_behind_dense_layers
 from hwmodels.models.hf_section import Fields, Notes, Section
 
 
@@ -20,7 +19,9 @@ def deepseek(section: Section) -> tuple[Fields, Notes]:
         "intermediate": section.count("intermediate_size"),
         "tied_embeddings": section.flag("tie_word_embeddings", False),
         "latent": latent,
-        "experts": _experts(section, fields["layers"]),
+        "experts": experts_behind_dense_layers(
+            section, fields["layers"], otherwise=0, gate_bias=section.data.get("topk_method") == "noaux_tc"
+        ),
         "predictors": section.count("num_nextn_predict_layers", 0),
     }, ()
 
@@ -54,18 +55,3 @@ def _latent(section: Section) -> LatentAttention:
         value=section.count("v_head_dim"),
         query_rank=section.count("q_lora_rank", 0),
     )
-
-
-def _experts(section: Section, layers: int) -> Experts:
-    width = section.count("moe_intermediate_size")
-    experts = experts_of(
-        section,
-        "n_routed_experts",
-        width=width,
-        shared_width=section.count("n_shared_experts", 0) * width,
-        dense_layers=section.count("first_k_dense_replace", 0),
-        gate_bias=section.data.get("topk_method") == "noaux_tc",
-    )
-    if experts.dense_layers >= layers:
-        raise section.refusal("first_k_dense_replace", "less than num_hidden_layers")
-    return experts

@@ -20,6 +20,24 @@ def experts_of(section: Section, count_key: str, *, width: int, **rest: Any) -> 
     return Experts(count=count, per_token=per_token, width=width, **rest)
 
 
+def experts_behind_dense_layers(section: Section, layers: int, *, otherwise: int, gate_bias: bool) -> Experts:
+    """DeepSeek's keys: routed and shared experts of one width, and dense first layers.
+
+    ``otherwise``: the number of shared experts and of dense layers that a file without their keys has.
+    """
+    width, dense = section.count("moe_intermediate_size"), section.count("first_k_dense_replace", otherwise)
+    if dense >= layers:
+        raise section.refusal("first_k_dense_replace", "less than num_hidden_layers")
+    return experts_of(
+        section,
+        "n_routed_experts",
+        width=width,
+        shared_width=section.count("n_shared_experts", otherwise) * width,
+        dense_layers=dense,
+        gate_bias=gate_bias,
+    )
+
+
 def qwen_experts(section: Section, **rest: Any) -> Experts:
     """Experts in the last of every ``decoder_sparse_step`` layers; single dense layers are refused."""
     if section.data.get("mlp_only_layers"):
@@ -63,18 +81,7 @@ def minimax_m2(section: Section) -> tuple[Fields, Notes]:
 def glm4_moe(section: Section) -> tuple[Fields, Notes]:
     """GLM-4.5 and later: dense first layers, shared experts, biases of Q, K and V alone."""
     fields = gated(section)
-    width = section.count("moe_intermediate_size")
-    dense = section.count("first_k_dense_replace", 1)
-    if dense >= fields["layers"]:
-        raise section.refusal("first_k_dense_replace", "less than num_hidden_layers")
-    experts = experts_of(
-        section,
-        "n_routed_experts",
-        width=width,
-        shared_width=section.count("n_shared_experts", 1) * width,
-        dense_layers=dense,
-        gate_bias=True,
-    )
+    experts = experts_behind_dense_layers(section, fields["layers"], otherwise=1, gate_bias=True)
     return fields | {
         "experts": experts,
         "qkv_bias": section.flag("attention_bias", False),

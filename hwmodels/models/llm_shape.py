@@ -110,11 +110,6 @@ class LlmShape:
         """Weights of the matrix products of a dense MLP: gate (if there is one), up, down."""
         return (3 if self.gated_mlp else 2) * self.hidden * self.intermediate
 
-    @property
-    def linear_parameters_per_layer(self) -> int:
-        """Weights of the matrix products of a dense layer with full attention."""
-        return self.attention_parameters_of(FULL) + self.mlp_parameters
-
     def attention_parameters_of(self, kind: LayerType) -> int:
         """Weights of the matrix products of one layer's attention."""
         if kind == LINEAR:
@@ -226,13 +221,11 @@ class LlmShape:
 
         Gates and shared experts of a mixture are among those of MLPs.
         """
-        attention = sum(self.attention_parameters_of(self.layer_type(at)) for at in range(self.layers))
-        mixtures = self.moe_layers
-        mlps = (self.layers - mixtures) * self.mlp_parameters
-        if self.experts is None:
-            return attention, mlps
-        gates = self.experts.gate_parameters(self.hidden)
-        return attention, mlps + mixtures * (self._shared_parameters + gates)
+        layers = range(self.layers)
+        attention = sum(self.attention_parameters_of(self.layer_type(layer)) for layer in layers)
+        mlps = sum(self._dense_mlp_of(layer) for layer in layers)
+        gates = 0 if self.experts is None else self.moe_layers * self.experts.gate_parameters(self.hidden)
+        return attention, mlps + gates
 
     def dense_product_bytes(self, tp: int) -> int:
         """Bytes that ``tp`` ranks together read of ``dense_products`` in a step.
@@ -247,8 +240,7 @@ class LlmShape:
             found += stored.size_bytes(self.attention_parameters_of(kind))
             if self.latent is not None and kind == FULL:
                 found += (tp - 1) * stored.size_bytes(self.latent.replicated_parameters(self.hidden))
-            mlp = self._shared_parameters if self.is_mixture(layer) else self.mlp_parameters
-            found += formats.format(formats.mlp).size_bytes(mlp)
+            found += formats.format(formats.mlp).size_bytes(self._dense_mlp_of(layer))
             if self.experts is not None and self.is_mixture(layer):
                 found += tp * self.experts.gate_parameters(self.hidden) * self.bytes_per_parameter
         return found
@@ -258,7 +250,7 @@ class LlmShape:
         formats = self.formats
         routed = self.routed_parameters_of(layer)
         attention = self.attention_parameters_of(self.layer_type(layer))
-        mlp = self._shared_parameters if self.is_mixture(layer) else self.mlp_parameters
+        mlp = self._dense_mlp_of(layer)
         rest = self.parameters_of(layer) - attention - mlp - routed
         return (
             formats.format(formats.attention).size_bytes(attention)
@@ -376,9 +368,11 @@ class LlmShape:
         )
         return self == same
 
-    @property
-    def _shared_parameters(self) -> int:
-        return 0 if self.experts is None else self.experts.shared_parameters(self.hidden)
+    def _dense_mlp_of(self, layer: int) -> int:
+        """Weights of the MLP that every token goes through in a layer: the shared experts of a mixture."""
+        if self.experts is None or not self.is_mixture(layer):
+            return self.mlp_parameters
+        return self.experts.shared_parameters(self.hidden)
 
     @property
     def _norm_parameters(self) -> int:

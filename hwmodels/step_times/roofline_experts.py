@@ -7,7 +7,7 @@ from hwmodels.models.llm_shape import LlmShape
 from hwmodels.models.parallelism import Parallelism
 from hwmodels.models.precision import FORMATS
 from hwmodels.profiles.profile import Curve, Exchange
-from hwmodels.step_times.all_reduce import AllReduce
+from hwmodels.step_times.all_reduce import AllReduce, StepAllReduce
 from hwmodels.step_times.expert_lines import ExpertLines
 from hwmodels.step_times.expert_times import SharedExperts
 
@@ -37,6 +37,7 @@ def roofline_experts(
     bytes_per_s = gpu.memory_bandwidth_bytes_per_s * memory
     flops_per_s = gpu.flops_in(FORMATS[llm.formats.experts].computes) * compute
     parts = parallelism.expert_tp
+    token_flops = 2.0 * layers * one * experts.per_token
     lines = ExpertLines(
         expert_tp=parts,
         expert_ep=parallelism.expert_ep,
@@ -45,12 +46,7 @@ def roofline_experts(
         per_expert_s=layers * stored.size_bytes(one) / parts / bytes_per_s,
         per_token_s=0.0,
         computing_s=0.0,
-        computing_per_token_s=2.0
-        * layers
-        * one
-        * experts.per_token
-        / (parts * parallelism.expert_ep)
-        / flops_per_s,
+        computing_per_token_s=token_flops / (parts * parallelism.expert_ep) / flops_per_s,
     )
     return SharedExperts(
         gpu=gpu.name, ways=(lines,), exchange=_exchange(llm, parallelism, all_reduce), holder=_HOLDER
@@ -61,13 +57,6 @@ def _exchange(llm: LlmShape, parallelism: Parallelism, all_reduce: AllReduce) ->
     if parallelism.dp == 1:
         return ()
     times = all_reduce.of(parallelism.dp)
-    token_bytes = llm.hidden * llm.bytes_per_parameter
-    seconds = tuple(llm.moe_layers * _message_s(times.stretches, n * token_bytes) for n in _EXCHANGED)
+    message, token_bytes = StepAllReduce(times.stretches), llm.hidden * llm.bytes_per_parameter
+    seconds = tuple(llm.moe_layers * message.seconds(n * token_bytes) for n in _EXCHANGED)
     return (Exchange(parallelism.dp, Curve(_EXCHANGED, seconds), times.source),)
-
-
-def _message_s(stretches: tuple[tuple[int, float, float], ...], size_bytes: int) -> float:
-    start_s, s_per_byte = next(
-        (start_s, rate) for first, start_s, rate in reversed(stretches) if size_bytes >= first
-    )
-    return start_s + s_per_byte * size_bytes

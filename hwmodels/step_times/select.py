@@ -134,6 +134,11 @@ def _in_catalogue(gpu: Gpu, llm: LlmShape, parallelism: Parallelism) -> bool:
     return key in linear_keys() and linear_experts(key).knows(parallelism)
 
 
+def _declares(kind: str, gpu: Gpu, llm: LlmShape, parallelism: Parallelism) -> bool:
+    """Whether a mixture without measured times is a roofline: as asked, or as ``auto`` has nothing else."""
+    return kind == "roofline" or (kind == "auto" and not _in_catalogue(gpu, llm, parallelism))
+
+
 def _answers(gpu: Gpu, llm: LlmShape, parallelism: Parallelism) -> bool:
     """Whether ``auto`` takes the library's times: it is asked, and has all of them.
 
@@ -177,7 +182,7 @@ def shared_experts(
         return lined(profile) if kind == "linear" else experts_of(profile)
     if kind == "aiconfigurator" or (kind == "auto" and _answers(gpu, llm, parallelism)):
         return asked_group(gpu.name, llm, parallelism)
-    if kind == "roofline" or (kind == "auto" and not _in_catalogue(gpu, llm, parallelism)):
+    if _declares(kind, gpu, llm, parallelism):
         return _roofline_experts(gpu, llm, parallelism)
     return linear_experts(linear_key(gpu, llm, parallelism.tp))
 
@@ -208,9 +213,7 @@ def _of_mixture(
         )
     experts = shared_experts(gpu, llm, parallelism, profile, kind)
     times = experts.times(llm, parallelism, expert_skew)
-    declared = profile is None and (
-        kind == "roofline" or (kind == "auto" and not _in_catalogue(gpu, llm, parallelism))
-    )
+    declared = profile is None and _declares(kind, gpu, llm, parallelism)
     whole = _declared(gpu, llm, parallelism.tp, imitated) if declared else _rest(kind, gpu, llm, key, profile)
     rest = _of_shared(whole, shared_tokens)
     model = MixtureStepModel(rest, times, parallelism.dp == 1)

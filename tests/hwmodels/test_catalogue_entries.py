@@ -80,7 +80,9 @@ def test_opt_66b_by_hand() -> None:
     tables = (50272 + 2050) * hidden
     opt = load_llm("opt_66b")
     assert opt.parameters == 64 * layer + tables + 2 * hidden
-    assert opt.linear_parameters_per_layer == 4 * hidden * hidden + 2 * hidden * middle
+    assert (
+        opt.attention_parameters_of("full") + opt.mlp_parameters == 4 * hidden * hidden + 2 * hidden * middle
+    )
     assert opt.kv_bytes_per_token == 2 * 64 * hidden * 2
 
 
