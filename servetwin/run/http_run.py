@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -62,9 +62,11 @@ def http_run(
     metrics, total, http = RunMetrics(), len(prepared.workload), config.http
     recorder, warmup = recorder_of(metrics, config.trace.warmup_requests)
     with ExitStack() as stack:
-        able = carries_out(resumes(servers), roles is not None, awake is not None)
-        header = header_fields("real", config.seed, config_yaml, prepared.estimates, able)
-        journal = _journal_of(stack, prepared, folder, header | {"servers": [one.facts() for one in servers]})
+        journal = None
+        if config.journal:
+            able = carries_out(resumes(servers), roles is not None, awake is not None)
+            header = _header_of(prepared, config_yaml, servers, able)
+            journal = stack.enter_context(JournalFile(folder / JOURNAL_NAME, header, at_once=True))
         watch = stack.enter_context(PolicyWatch(period_s=SPARING_PERIOD_S))
         controller = build.controller_of(
             config,
@@ -105,14 +107,12 @@ def http_run(
     return real_summary(real_run, folder)
 
 
-def _journal_of(
-    stack: ExitStack, prepared: Prepared, folder: Path, header: Mapping[str, Any]
-) -> JournalFile | None:
-    """Open the journal with these and the run's own fields in its header; None if it was not asked for."""
-    if not prepared.config.journal:
-        return None
-    whole = {**header, **prepared.journal_header()}
-    return stack.enter_context(JournalFile(folder / JOURNAL_NAME, whole, at_once=True))
+def _header_of(
+    prepared: Prepared, config_yaml: str, servers: Sequence[Server], able: Collection[type]
+) -> dict[str, Any]:
+    """Return the header of the run's journal; ``able``: the actions that its servers carry out."""
+    header = header_fields("real", prepared.config.seed, config_yaml, prepared.estimates, able)
+    return header | prepared.journal_header() | {"servers": [server.facts() for server in servers]}
 
 
 def _told_by(servers: Sequence[Server], report: HttpReport) -> dict[str, Any]:
