@@ -9,14 +9,21 @@ from hwmodels.models.hf_section import echo
 from hwmodels.reading import read_limited
 
 FILE: Final = "generation_config.json"
-# What the publishers' chat models have in that file. Llama 2 (4,096 positions) and Llama 3 (its vocabulary)
-# have 0.9; LLaMA 1, Code Llama, Mistral, Mixtral and OPT have none.
+# What the publishers' chat models have in that file, as entries of the catalogue say. Llama 2 (4,096
+# positions) and Llama 3 (its vocabulary) have 0.9; LLaMA 1, Code Llama, Mistral, Mixtral and OPT have none.
 _WITH_TOP_P: Final = (
     "Qwen2ForCausalLM",
     "Qwen3ForCausalLM",
     "Qwen3MoeForCausalLM",
     "DeepseekV2ForCausalLM",
     "DeepseekV3ForCausalLM",
+    "DeepseekV32ForCausalLM",
+    "Qwen3NextForCausalLM",
+    "Qwen3_5ForCausalLM",
+    "Qwen3_5MoeForCausalLM",
+    "MiniMaxM2ForCausalLM",
+    "Llama4ForCausalLM",
+    "Gemma3ForCausalLM",
 )
 _LLAMA: Final = "LlamaForCausalLM"
 _LLAMA_2_POSITIONS: Final = 4096
