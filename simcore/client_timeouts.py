@@ -3,9 +3,8 @@
 All wait equally long, so their deadlines pass in the order in which they sent: a queue and one timer are
 enough. A client that gave up may send its request again; that is another request, numbered ``requests``
 higher, so its number says which request it repeats and how often. The recorder gets the first one's number.
-Requests come in through a front end, if
-there is one: who gives up on the way in never gets to the controller. An answer that reaches its client too
-late is computed in vain.
+Requests come in through a front end, if there is one: one whose client gives up on the way in never gets to
+the controller. An answer that reaches its client too late is computed in vain.
 
 Same-time order: deadlines, then what clients send, then arrivals and all else.
 """

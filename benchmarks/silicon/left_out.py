@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from benchmarks.silicon.fit import best, tried, with_experts
+from benchmarks.silicon.fit import Trials, best, tried, with_experts
 from benchmarks.silicon.ranges import shown
 from benchmarks.silicon.rows import Row
 from benchmarks.silicon.runs import Asked, Result, Terms, run_all
@@ -25,28 +25,24 @@ class LeftOut:
 
 def left_out(rows: Sequence[Row], shipped: Sequence[Result], folder: Path) -> LeftOut:
     """``shipped``: the same rows with the constants of runs."""
-    terms = _fitted(rows, folder)
+    trials = tried(rows, folder)
+    terms = _fitted(rows, trials)
     means = run_all([Asked(row, terms[row.group]) for row in rows], folder)
     for group, own in terms.items():
         errors = shown(means, group)
         terms[group] = replace(own, library=_with_errors(own.library, errors))
     judged = run_all([Asked(row, terms[row.group], ranges=True) for row in rows], folder)
-    return LeftOut(judged, terms, _of_all(rows, shipped, folder))
+    return LeftOut(judged, terms, _with_errors(best(trials).library, shown(shipped)))
 
 
-def _fitted(rows: Sequence[Row], folder: Path) -> dict[tuple[str, str], Terms]:
+def _fitted(rows: Sequence[Row], trials: Trials) -> dict[tuple[str, str], Terms]:
     """Of each (model, system), without its own rows; without experts there is only that of old versions."""
-    of = tried(rows, folder)
-    found = {row.group: best(of, row.group) for row in with_experts(rows)}
+    found = {row.group: best(trials, row.group) for row in with_experts(rows)}
     old = {row.group for row in rows if row.version.startswith("0.12")}
     return {
         row.group: found.get(row.group, Terms(old_sequence_s=_NEW_TERMS) if row.group in old else Terms())
         for row in rows
     }
-
-
-def _of_all(rows: Sequence[Row], shipped: Sequence[Result], folder: Path) -> LibraryTerms:
-    return _with_errors(best(tried(rows, folder)).library, shown(shipped))
 
 
 def _with_errors(terms: LibraryTerms, errors: LibraryTerms) -> LibraryTerms:

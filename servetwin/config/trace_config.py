@@ -23,7 +23,7 @@ UTILIZATION: Final = Range(low=0, high=MAX_UTILIZATION, open_low=True)
 MAX_CLIENT_START_S: Final = 3600.0
 # Each client is held in memory and sends at the start; more than the requests of a day are a typing error.
 MAX_CLIENTS: Final = 1_000_000
-# Clients that send a request more often than this are an attack; a larger number is a typing error.
+# HTTP clients retry a few times (urllib3: 10 by default); a larger number than this is a typing error.
 MAX_RETRIES: Final = 100
 RATIO: Final = Range(low=0, high=1, open_low=True)
 WINDOW_RULES: Final = ("busiest", "onset")

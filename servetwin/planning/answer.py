@@ -137,7 +137,10 @@ def _least(options: PlanWords, submit: Submit, on_done: Callable[[int, int], Non
 
 def _precision(layout: Layout, gpus: int, words: tuple[str, ...]) -> str:
     """Return how quantised models and their KV are stored; empty if none is."""
-    return shown_precision(prepared_for((*words, *layout.words_of(gpus))).config).get("precision", "")
+    from servetwin.config.compose.compose import load_config
+
+    config = load_config([*words, *layout.words_of(gpus), "out=none"], "simulate")
+    return shown_precision(config).get("precision", "")
 
 
 def _wants_headroom(options: PlanWords) -> bool:
