@@ -31,24 +31,24 @@ def attention_rates(gpu: Gpu, llm: LlmShape, tp: int, *, compute: float, memory:
     """
     bytes_per_s = gpu.memory_bandwidth_bytes_per_s * tp * memory
     flops_per_s = gpu.flops_per_s * tp * compute
-    copies = llm.kv_copies(tp)
-    per_token, per_sequence = _read_bytes(llm)
+    per_token, per_sequence = _read_bytes(llm, tp)
     squares, each_new = _flops(gpu, llm)
     return AttentionRates(
-        read_s_per_token=max(copies * per_token / bytes_per_s, _latent_flops_per_token(llm) / flops_per_s),
-        read_s_per_sequence=copies * per_sequence / bytes_per_s,
+        read_s_per_token=max(per_token / bytes_per_s, _latent_flops_per_token(llm) / flops_per_s),
+        read_s_per_sequence=per_sequence / bytes_per_s,
         square_s=squares / flops_per_s,
         new_token_s=each_new / flops_per_s,
     )
 
 
-def _read_bytes(llm: LlmShape) -> tuple[int, int]:
-    """Bytes that a decode step reads of a sequence: per token of its context, and whatever its context."""
+def _read_bytes(llm: LlmShape, tp: int) -> tuple[int, int]:
+    """Bytes that ``tp`` ranks read of a sequence in a decode step: per token of context, and whatever it is."""
+    token_bytes = llm.kv_copies(tp) * llm.kv_bytes_per_token
     index = None if llm.latent is None else llm.latent.index
     if index is None:
-        return llm.kv_bytes_per_token, llm.kv_bytes_per_sequence
-    keys = llm.layers * index.cached_bytes
-    return keys, (llm.kv_bytes_per_token - keys) * index.chosen
+        return token_bytes, llm.kv_sequence_bytes_on(tp, range(llm.layers))
+    keys = llm.kv_copies(tp) * llm.layers * index.cached_bytes
+    return keys, (token_bytes - keys) * index.chosen
 
 
 def _flops(gpu: Gpu, llm: LlmShape) -> tuple[float, float]:

@@ -70,6 +70,7 @@ def test_windows_and_states_are_read_whatever_the_context() -> None:
     linear = LinearAttention(key_heads=16, value_heads=32, key_dim=128, value_dim=128, conv_width=4)
     states = replace(DENSE, layer_types=("linear", "linear", "linear", "full") * 8, linear=linear)
     assert states.kv_bytes_per_token * 4 == DENSE.kv_bytes_per_token
+    assert rates(states, 16)[1] == pytest.approx(rates(states)[1] / 16), "split over heads, 8 KV heads or not"
     assert states.kv_bytes_per_sequence == 24 * 2 * (32 * 128 * 128 + 3 * (2 * 16 + 32) * 128)
 
 
