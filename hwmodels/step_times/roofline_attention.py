@@ -42,7 +42,7 @@ def attention_rates(gpu: Gpu, llm: LlmShape, tp: int, *, compute: float, memory:
 
 
 def _read_bytes(llm: LlmShape, tp: int) -> tuple[int, int]:
-    """Bytes that ``tp`` ranks read of a sequence in a decode step: per token of context, and whatever it is."""
+    """Bytes that ``tp`` ranks read of a sequence in a decode step: per token of context, and beside it."""
     token_bytes = llm.kv_copies(tp) * llm.kv_bytes_per_token
     index = None if llm.latent is None else llm.latent.index
     if index is None:
