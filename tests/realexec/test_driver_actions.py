@@ -32,5 +32,6 @@ def test_every_action_has_a_handler() -> None:
     world = ToldWorld().world
     found = {kind.__name__: handler.__name__ for kind, handler in world._handlers.items()}
     assert found == HANDLERS
-    assert {kind.__name__ for kind in get_args(Action)} == set(HANDLERS)
+    # Time-outs of clients are refused in a real run: nobody aborts there.
+    assert {kind.__name__ for kind in get_args(Action)} - {"Abort"} == set(HANDLERS)
     assert frozenset(world._handlers) == CARRIES_OUT

@@ -48,6 +48,7 @@ class Group:
     end_ns: int = 0
     remainder: int = 0
     wave_steps: int = 0
+    idle_steps: int = 0  # in a row, with work in a queue
 
 
 def run_naive_group(case: Case, experts: ToyExperts) -> tuple[tuple[Outcome, ...], Group]:
@@ -74,7 +75,8 @@ def run_naive_group(case: Case, experts: ToyExperts) -> tuple[tuple[Outcome, ...
 
 def _arrive(case: Case, group: Group, request: _Request) -> int:
     _, prompt, _, max_new_tokens = case.requests[request.id]
-    if case.blocks(prompt + max_new_tokens) <= case.total_blocks - case.watermark_blocks:
+    room = case.total_blocks - case.watermark_blocks - case.sequence_blocks
+    if case.blocks(prompt + max_new_tokens) <= room:
         if case.dispatch == "round_robin":
             rank = group.ranks[sum(one.accepted for one in group.ranks) % case.replicas]
         else:
@@ -146,6 +148,9 @@ def _end(case: Case, group: Group) -> None:
         if not case.asynchronous:
             _let_go(rank)
         _check_blocks(case, rank)
+    group.idle_steps = group.idle_steps + 1 if not worked and _has_work(group) else 0
+    if group.idle_steps == STEPS_PER_SYNC:
+        raise RuntimeError(f"the ranks have work at {group.end_ns} ns and nothing can ever run")
     # All-reduce of "has unfinished requests". With asynchronous scheduling a step's output comes later.
     knows_of_none = not (worked and case.asynchronous)
     if group.wave_steps % STEPS_PER_SYNC == 0 and knows_of_none and not _has_work(group):
