@@ -1,6 +1,7 @@
 """Parameters in one flat stretch of memory, brought unit by unit: nothing differs from the whole model."""
 
 import json
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from realexec.model.layer_layout import ALIGN_BYTES
 from realexec.model.model_runner import ModelRunner
 from realexec.model.models import build_model, model_spec
 from realexec.model.weights import Weights
-from servetwin.config.config import ModelConfig
+from servetwin.config.config import OF_MODEL, ModelConfig
 from servetwin.run.real_run import worker_model
 from serving.vocabulary.errors import UserError
 from serving.vocabulary.layers import LayerRange
@@ -247,10 +248,11 @@ def test_other_dtypes_and_devices_are_refused_in_words(keys: dict, words: str) -
 
 
 def test_a_run_tells_workers_of_its_checkpoint(tmp_path: Path) -> None:
-    tiny = worker_model(ModelConfig(name="tiny_llama", tp=1))
+    model = partial(ModelConfig, tp=1, prefill=OF_MODEL, decode=OF_MODEL)
+    tiny = worker_model(model(name="tiny_llama"))
     write_checkpoint(tiny, SEED, tmp_path)
-    told = worker_model(ModelConfig(name="tiny_llama", tp=1, checkpoint=str(tmp_path), dtype="bfloat16"))
+    told = worker_model(model(name="tiny_llama", checkpoint=str(tmp_path), dtype="bfloat16"))
     spec = model_spec(told)
     assert (spec.checkpoint, spec.dtype, spec.layers) == (tmp_path, torch.bfloat16, 4)
     with pytest.raises(UserError, match=r"model\.num_hidden_layers is 30, but .* says 4"):
-        model_spec(worker_model(ModelConfig(name="smollm2_135m", tp=1, checkpoint=str(tmp_path))))
+        model_spec(worker_model(model(name="smollm2_135m", checkpoint=str(tmp_path))))
