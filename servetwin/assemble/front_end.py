@@ -96,7 +96,7 @@ class FrontDoor:
 
         With several processes a short prompt may overtake a long one that was sent before it.
         """
-        later_ns = self._soonest_later_ns
+        later_ns, self._soonest_later_ns = self._soonest_later_ns, None
         return arrivals if later_ns is None else _by_arrival(arrivals, _numbers_of(later_ns))
 
     def add_client_times(self, columns: dict[str, np.ndarray]) -> None:

@@ -126,9 +126,8 @@ class RunMetrics:
         """Return one row per finished request by request id: FINISHED_FIELDS, ttft_ms, tpot_ms, e2e_ms."""
         self._settle()
         if self._blocks or not self._columns:
-            self._columns |= self._sorted()
-            self._columns |= _latencies(self._columns)
-        return dict(self._columns)
+            self._columns = self._sorted()
+        return self._columns | _latencies(self._columns)
 
     def _sorted(self) -> dict[str, np.ndarray]:
         """Return FINISHED_FIELDS by request id; a block's column is given up once it is in the result."""

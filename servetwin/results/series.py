@@ -96,8 +96,14 @@ def binned_percentiles(times_s: Floats, values: Floats, percents: list[float]) -
     bins = int(min(_BINS, max(1, len(times_s) // 50)))
     low, high = float(times_s.min()), float(times_s.max())
     edges = np.linspace(low, high if high > low else low + 1.0, bins + 1)
-    slot = np.clip(np.searchsorted(edges, times_s, side="right") - 1, 0, bins - 1).astype(np.int16)
-    ordered, counts = values[np.lexsort((values, slot))], np.bincount(slot, minlength=bins)
+    if (times_s[1:] >= times_s[:-1]).all():
+        ends = np.append(np.searchsorted(times_s, edges[1:-1]), len(times_s))
+        ordered, counts = values.copy(), np.diff(ends, prepend=0)
+        for end, count in zip(ends, counts):
+            ordered[end - count : end].sort()
+    else:
+        slot = np.clip(np.searchsorted(edges, times_s, side="right") - 1, 0, bins - 1)
+        ordered, counts = values[np.lexsort((values, slot))], np.bincount(slot, minlength=bins)
     return (edges[:-1] + edges[1:]) / 2, [_percentile(ordered, counts, percent) for percent in percents]
 
 
@@ -118,8 +124,8 @@ def _percentile(ordered: Floats, counts: NDArray[np.int64], percent: float) -> F
 
 def level(starts_s: Floats, ends_s: Floats, end_s: float) -> tuple[Floats, Floats]:
     """Return (bin start, most requests at once in that bin) of intervals [start, end), over [0, end_s]."""
-    lasting = ends_s > starts_s
-    starts_s, ends_s = starts_s[lasting], ends_s[lasting]
+    if not (lasting := ends_s > starts_s).all():
+        starts_s, ends_s = starts_s[lasting], ends_s[lasting]
     edges = np.linspace(0.0, end_s, _BINS + 1)
     starts_s, ends_s = np.sort(starts_s), np.sort(ends_s)
     begun, ended = np.searchsorted(starts_s, edges), np.searchsorted(ends_s, edges)
