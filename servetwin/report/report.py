@@ -148,7 +148,7 @@ def write_report(
     exists. ``use``: the columns of use_series.parquet, if the run has series.
     """
     config = _mapping(config_yaml)
-    requests = Requests.of(columns)
+    requests = Requests(columns)
     title = " · ".join(_name(config, group) for group in ("system", "model", "cluster", "trace"))
     body = [
         _header(title, config, summary, notes),

@@ -1,7 +1,6 @@
 """Reduces a run's request columns to a few hundred points for plots; times in seconds from the start."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,41 +15,61 @@ _GROUPS = 64
 MOST_POINTS = 1500
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Requests:
-    """Finished requests; all arrays of equal length, times in seconds, latencies in ms (TPOT may be NaN)."""
+    """Finished requests that have both token times: times in seconds, latencies in ms (TPOT may be NaN).
 
-    arrival_s: Floats
-    first_token_s: Floats
-    finish_s: Floats
-    replica: NDArray[np.int64]
-    ttft_ms: Floats
-    tpot_ms: Floats
-    e2e_ms: Floats
+    Each column is computed when it is asked for: a run may have ten million rows.
+    """
 
-    @classmethod
-    def of(cls, columns: Columns) -> "Requests":
-        """Select the rows of ``columns`` (times in ns) that have both token times."""
-        finish = np.asarray(columns["finish_ns"], dtype=np.int64)
-        first = np.asarray(columns["first_token_ns"], dtype=np.int64)
+    __slots__ = ("_columns", "_rows", "finish_s")
+
+    def __init__(self, columns: Columns) -> None:
+        """``columns``: those of requests.parquet, of equal length, times in ns."""
+        finish, first = np.asarray(columns["finish_ns"]), np.asarray(columns["first_token_ns"])
         rows = (first >= 0) & (finish >= first)
+        self._rows = slice(None) if rows.all() else rows
+        self._columns = columns
+        self.finish_s = self._seconds("finish_ns")
 
-        def floats(name: str, scale: float = 1.0) -> Floats:
-            values: Floats = np.asarray(columns[name], dtype=np.float64)[rows] / scale
-            return values
+    def _seconds(self, name: str) -> Floats:
+        return self._floats(name) / _NS_PER_S
 
-        return cls(
-            arrival_s=floats("arrival_ns", _NS_PER_S),
-            first_token_s=floats("first_token_ns", _NS_PER_S),
-            finish_s=floats("finish_ns", _NS_PER_S),
-            replica=np.asarray(columns["replica"], dtype=np.int64)[rows],
-            ttft_ms=floats("ttft_ms"),
-            tpot_ms=floats("tpot_ms"),
-            e2e_ms=floats("e2e_ms"),
-        )
+    def _floats(self, name: str) -> Floats:
+        values: Floats = np.asarray(self._columns[name], dtype=np.float64)[self._rows]
+        return values
+
+    @property
+    def arrival_s(self) -> Floats:
+        """When each was sent."""
+        return self._seconds("arrival_ns")
+
+    @property
+    def first_token_s(self) -> Floats:
+        """When each had its first token."""
+        return self._seconds("first_token_ns")
+
+    @property
+    def replica(self) -> NDArray[np.int64]:
+        """The replica at which each finished."""
+        return np.asarray(self._columns["replica"], dtype=np.int64)[self._rows]
+
+    @property
+    def ttft_ms(self) -> Floats:
+        """Times to the first token."""
+        return self._floats("ttft_ms")
+
+    @property
+    def tpot_ms(self) -> Floats:
+        """Times per output token; NaN for one token."""
+        return self._floats("tpot_ms")
+
+    @property
+    def e2e_ms(self) -> Floats:
+        """Times to the last token."""
+        return self._floats("e2e_ms")
 
     def __len__(self) -> int:
-        return len(self.arrival_s)
+        return len(self.finish_s)
 
     @property
     def end_s(self) -> float:
@@ -70,15 +89,21 @@ def distribution(values: Floats) -> tuple[Floats, Floats]:
 
 def binned_percentiles(times_s: Floats, values: Floats, percents: list[float]) -> tuple[Floats, list[Floats]]:
     """Return bin centres, and for each percentile its value per time bin (NaN in bins without values)."""
-    known = np.isfinite(values)
-    times_s, values = times_s[known], values[known]
+    if not (known := np.isfinite(values)).all():
+        times_s, values = times_s[known], values[known]
     if not len(times_s):
         return np.empty(0), [np.empty(0) for _ in percents]
     bins = int(min(_BINS, max(1, len(times_s) // 50)))
     low, high = float(times_s.min()), float(times_s.max())
     edges = np.linspace(low, high if high > low else low + 1.0, bins + 1)
-    slot = np.clip(np.searchsorted(edges, times_s, side="right") - 1, 0, bins - 1)
-    ordered, counts = values[np.lexsort((values, slot))], np.bincount(slot, minlength=bins)
+    if (times_s[1:] >= times_s[:-1]).all():
+        ends = np.append(np.searchsorted(times_s, edges[1:-1]), len(times_s))
+        ordered, counts = values.copy(), np.diff(ends, prepend=0)
+        for end, count in zip(ends, counts):
+            ordered[end - count : end].sort()
+    else:
+        slot = np.clip(np.searchsorted(edges, times_s, side="right") - 1, 0, bins - 1)
+        ordered, counts = values[np.lexsort((values, slot))], np.bincount(slot, minlength=bins)
     return (edges[:-1] + edges[1:]) / 2, [_percentile(ordered, counts, percent) for percent in percents]
 
 
@@ -99,25 +124,36 @@ def _percentile(ordered: Floats, counts: NDArray[np.int64], percent: float) -> F
 
 def level(starts_s: Floats, ends_s: Floats, end_s: float) -> tuple[Floats, Floats]:
     """Return (bin start, most requests at once in that bin) of intervals [start, end), over [0, end_s]."""
-    lasting = ends_s > starts_s
-    starts_s, ends_s = starts_s[lasting], ends_s[lasting]
+    if not (lasting := ends_s > starts_s).all():
+        starts_s, ends_s = starts_s[lasting], ends_s[lasting]
     edges = np.linspace(0.0, end_s, _BINS + 1)
-    if not len(starts_s):
-        return edges[:-1], np.zeros(_BINS)
+    starts_s, ends_s = np.sort(starts_s), np.sort(ends_s)
+    begun, ended = np.searchsorted(starts_s, edges), np.searchsorted(ends_s, edges)
+    begun[-1], ended[-1] = len(starts_s), len(ends_s)
+    most = [
+        _most_in_bin(
+            float(edges[i]),
+            int(begun[i] - ended[i]),
+            starts_s[begun[i] : begun[i + 1]],
+            ends_s[ended[i] : ended[i + 1]],
+        )
+        for i in range(_BINS)
+    ]
+    return edges[:-1], np.array(most, dtype=np.float64)
+
+
+def _most_in_bin(edge_s: float, before: int, starts_s: Floats, ends_s: Floats) -> int:
+    """Return the most at once from ``edge_s`` on, given those there before; changes of an instant are one."""
+    if not len(starts_s) and not len(ends_s):
+        return before
     times = np.concatenate([ends_s, starts_s])
-    change = np.concatenate([np.full(len(ends_s), -1), np.full(len(starts_s), 1)])
+    change = np.ones(len(times), dtype=np.int32)
+    change[: len(ends_s)] = -1
     order = np.argsort(times)
-    times, inside = times[order], np.cumsum(change[order])
-    settled = np.append(times[1:] != times[:-1], True)  # use the level after all changes of an instant
-    times, inside = times[settled], inside[settled]
-    first = np.searchsorted(times, edges, side="left")
-    first[-1] = len(times)
-    at_edge = np.searchsorted(times, edges[:-1], side="right")
-    most = np.where(at_edge > 0, inside[np.maximum(at_edge - 1, 0)], 0).astype(np.float64)
-    filled = np.flatnonzero(first[1:] > first[:-1])
-    if len(filled):
-        most[filled] = np.maximum(most[filled], np.maximum.reduceat(inside, first[:-1][filled]))
-    return edges[:-1], most
+    times, inside = times[order], before + np.cumsum(change[order])
+    settled = np.append(times[1:] != times[:-1], True)
+    most = int(inside[settled].max())
+    return most if times[0] == edge_s else max(most, before)
 
 
 def rate(times_s: Floats, end_s: float) -> tuple[Floats, Floats]:

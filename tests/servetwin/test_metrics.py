@@ -56,3 +56,32 @@ def test_nobody_finished() -> None:
     summary = summarize(metrics, metrics.columns(), dropped={}, slo=SLO, gpus=1, instances=1)
     assert summary["gpu_seconds"] == 5 and summary["gpu_busy_share"] == 1.0
     assert summary["ttft_ms"]["mean"] is None and summary["itl_ms"]["mean"] is None
+
+
+def test_rows_are_the_same_however_often_they_were_moved_into_blocks() -> None:
+    """Rows of a buffer, of blocks as narrow as their numbers, and of a call before are sorted together."""
+    late = 2**40
+    rows = [
+        (request(5, late), 2**17, late + 5 * MS, late + 9 * MS, 40_000, 0),
+        (request(3, 7 * MS), 1, 8 * MS, 8 * MS, 2, 70_000),
+        (request(70_000, 0), 2, 3 * MS, 4 * MS, 0, 1),
+        (request(4, 1), 10, 2 * MS, 6 * MS, 1, 0),
+    ]
+    at_once, in_blocks = RunMetrics(), RunMetrics()
+    for row in rows:
+        at_once.finished(*row)
+        in_blocks.finished(*row)
+        in_blocks._settle()
+    asked_between = RunMetrics()
+    for row in rows:
+        asked_between.finished(*row)
+        asked_between.columns()
+    wanted = at_once.columns()
+    assert wanted["request"].tolist() == [3, 4, 5, 70_000]
+    assert wanted["output_tokens"].tolist() == [1, 10, 2**17, 2]
+    assert wanted["replica"].tolist() == [2, 1, 40_000, 0]
+    for name, column in wanted.items():
+        for other in (in_blocks, asked_between):
+            found = other.columns()[name]
+            assert found.dtype == column.dtype
+            np.testing.assert_array_equal(found, column)

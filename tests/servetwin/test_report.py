@@ -104,7 +104,7 @@ def test_rows_without_an_answer_are_left_out() -> None:
     data = columns(10)
     data["first_token_ns"][3] = -1
     data["finish_ns"][4] = -1
-    assert len(series.Requests.of(data)) == 8
+    assert len(series.Requests(data)) == 8
 
 
 @pytest.mark.parametrize("rows", [1, 2, 7, 100, 5000])
