@@ -33,7 +33,12 @@ ALL_REDUCE_FILE = "all_reduce.yaml"
 @cache
 def read_yaml(file_name: str) -> Any:
     """Parsed content of one catalogue file; callers must not change it."""
-    return yaml_data((files(__name__) / file_name).read_text(encoding="utf-8"))
+    return yaml_data(catalogue_text(file_name))
+
+
+def catalogue_text(file_name: str) -> str:
+    """The text of one catalogue file."""
+    return (files(__name__) / file_name).read_text(encoding="utf-8")
 
 
 def gpu_named(text: str) -> str:
