@@ -252,7 +252,6 @@ def execute(
         summary |= faults_section(simulation.losses.records, recovery, faults, summary["duration_s"])
     summary |= _of_stages(config, controller, (stage_columns := stage_rows(controller)), summary)
     summary |= use_of_gpus(config, prepared.estimates, workload, every, summary)
-    load = _stage_load(prepared, controller, stage_columns, summary["duration_s"])
     use = use_series(
         prepared, controller=controller, data_plane=data_plane, sink=sink, columns=every, summary=summary
     )
@@ -266,7 +265,7 @@ def execute(
         series=series,
         unserved=metrics.unserved,
         stages=stage_columns,
-        stage_load=load,
+        stage_load=_stage_load(prepared, controller, stage_columns, summary["duration_s"]),
         use=use,
     )
 
