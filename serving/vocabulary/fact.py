@@ -58,9 +58,12 @@ def _tuple_of(cls: Any, name: str) -> str:
 
 def _equal(self: Any, other: object) -> Any:
     cls = self.__class__
-    lines = ["def equal(self, other):", "    if other.__class__ is self.__class__:"]
-    lines += [f"        return {_tuple_of(cls, 'self')} == {_tuple_of(cls, 'other')}"]
-    cls.__eq__ = _compiled([*lines, "    return NotImplemented"], "equal")
+    alike = f"{_tuple_of(cls, 'self')} == {_tuple_of(cls, 'other')}"
+    lines = [
+        "def equal(self, other):",
+        f"    return {alike} if other.__class__ is self.__class__ else unknown",
+    ]
+    cls.__eq__ = _compiled(lines, "equal", unknown=NotImplemented)
     return cls.__eq__(self, other)
 
 
