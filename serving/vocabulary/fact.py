@@ -61,9 +61,9 @@ def _equal(self: Any, other: object) -> Any:
     alike = f"{_tuple_of(cls, 'self')} == {_tuple_of(cls, 'other')}"
     lines = [
         "def equal(self, other):",
-        f"    return {alike} if other.__class__ is self.__class__ else unknown",
+        f"    return {alike} if other.__class__ is self.__class__ else object.__eq__(self, other)",
     ]
-    cls.__eq__ = _compiled(lines, "equal", unknown=NotImplemented)
+    cls.__eq__ = _compiled(lines, "equal")
     return cls.__eq__(self, other)
 
 
