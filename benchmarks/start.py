@@ -1,11 +1,13 @@
 """What a command costs beside the event loop: imports, composing, reading, writing (benchmarks/README.md).
 
 python -m benchmarks.start            10,000 requests without journal and range, and --help of every command
-python -m benchmarks.start run        some of the rows: run, run_anew, help, help_anew
+python -m benchmarks.start run        some of the rows: run, run_anew, one, plan, help, help_anew
 
 Each is a process of its own, and counted is all its CPU time, user and system, with that of its children.
-``_anew``: nothing was kept between commands (SERVETWIN_CACHE=off), as the first time. The aims are 1.2 s
-interpreted and 0.8 s compiled for the run, 0.3 s for each --help.
+``_anew``: nothing was kept between commands (SERVETWIN_CACHE=off), as the first time. ``one``: a run of one
+drawn request with its range, nearly all of it start-up. ``plan``: README's plan, two processes and all. The
+aims are 1.2 s interpreted and 0.8 s compiled for the run, 0.45 s for one request, 9 s for the plan, 0.3 s for
+each --help.
 """
 
 import os
@@ -23,7 +25,8 @@ from traces.find import find_trace
 
 REPEATS = 7
 REQUESTS = 10_000
-ROWS = ("run", "run_anew", "help", "help_anew")
+ROWS = ("run", "run_anew", "one", "plan", "help", "help_anew")
+PLAN = ("model=llama3_70b", "gpu=h100", "slo.ttft_p99_ms=500")
 SERVETWIN = "from servetwin.cli.main import main; main()"
 REALEXEC = "from servetwin.cli.realexec import main; main()"
 HELPED = ("", "simulate", "replay", "support", "profile", "traces", "reproduce", "reproduce blitzscale")
@@ -84,6 +87,11 @@ def main(words: list[str]) -> None:
             for name, environ in (("run", cached), ("run_anew", anew)):
                 if name in rows:
                     tell(f"{name}: {' '.join(run[4:6])}", SERVETWIN, run, environ, mode)
+            if "one" in rows:
+                one = ["simulate", "trace=azure_conv_like", "trace.requests=1", *out]
+                tell("one: trace.requests=1", SERVETWIN, one, cached, mode)
+            if "plan" in rows:
+                tell("plan: the whole trace", SERVETWIN, ["plan", trace_words()[0], *PLAN], cached, mode)
             if "help" in rows:
                 for helped in HELPED:
                     tell(f"help: servetwin {helped}", SERVETWIN, [*helped.split(), "--help"], cached, mode)

@@ -10,11 +10,15 @@ from simcore.replica.machine import Machine
 
 @dataclass(frozen=True, slots=True)
 class SimReport:
-    """Measured by the event loop: events handled, looks of the load monitor, CPU time of some looks."""
+    """Measured by the event loop: events handled, looks of the load monitor, CPU time of some looks.
+
+    ``stopped``: why the run ended before its last request (``simcore.stopping``); empty if it did not.
+    """
 
     events: int
     looks: int
     decisions_ns: "array[int]"
+    stopped: str = ""
 
 
 def losses_by_request_ns(machines: Iterable[Machine]) -> dict[int, int]:

@@ -56,6 +56,7 @@ from simcore.replica.swaps import join
 from simcore.replica.whole_prompts import of_run
 from simcore.sim_report import SimReport, losses_by_request_ns
 from simcore.stage_passes import StagePasses, StagePlan
+from simcore.stopping import RunStopped
 from simcore.timers import Timer, run_all
 
 # The timer callback that completes a replica's due run.
@@ -244,7 +245,16 @@ class Simulation:
         return losses_by_request_ns(self._machines.values())
 
     def run(self) -> SimReport:
-        """Run until every request has ended."""
+        """Run until every request has ended, or until a recorder raises RunStopped when one ends."""
+        try:
+            self._run()
+        except RunStopped as stopped:
+            return SimReport(self._events, self._looks, self._decisions_ns, str(stopped))
+        for machine in self._machines.values():
+            self._recorder.busy(machine.id, machine.busy_ns)
+        return SimReport(self._events, self._looks, self._decisions_ns)
+
+    def _run(self) -> None:
         if self._data_plane is not None or self._has_rounds:
             Timer(self._env, OPENING_RANK, lambda now_ns: self._handle(now_ns, Opened())).at(0)
         self._await_next_arrival(0)
@@ -258,9 +268,6 @@ class Simulation:
         if self._lives and self._looks:
             raise StallDetector().error(self._requests())
         assert not self._lives, f"the simulation ended with {len(self._lives)} requests in flight"
-        for machine in self._machines.values():
-            self._recorder.busy(machine.id, machine.busy_ns)
-        return SimReport(self._events, self._looks, self._decisions_ns)
 
     def _add(self, replica: int, rows: StepTimes) -> None:
         """Create a replica's machine and the timer for its due runs. ``rows``: times of the whole model."""

@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import cache
-from importlib.resources import files
 from itertools import cycle, islice
+from pathlib import Path
 from typing import Any, Final
 
 from hwmodels.catalogue.names import gpu_called, gpu_like, is_hub_name, llm_called, published_as
@@ -16,13 +16,13 @@ from hwmodels.gpus.gpu import Gpu
 from hwmodels.gpus.gpu_file import OWN, gpu_entry, is_gpu_file
 from hwmodels.gpus.power import GpuPower
 from hwmodels.models.attention import LatentAttention, LinearAttention, SparseIndex
+from hwmodels.models.config_path import CONFIG_FILE, looks_like_config
 from hwmodels.models.experts import Experts
-from hwmodels.models.hf_config import llm_shape_from_config, looks_like_config
-from hwmodels.models.hf_quantised import CONFIG_FILE
 from hwmodels.models.llm_shape import LlmShape
 from hwmodels.models.precision import Precision, quantised
 from hwmodels.yaml_text import yaml_data
 
+FOLDER: Final = Path(__file__).parent
 GPUS_FILE = "gpus.yaml"
 MODELS_FILE = "models.yaml"
 LINEAR_FILE = "linear.yaml"
@@ -33,7 +33,12 @@ ALL_REDUCE_FILE = "all_reduce.yaml"
 @cache
 def read_yaml(file_name: str) -> Any:
     """Parsed content of one catalogue file; callers must not change it."""
-    return yaml_data((files(__name__) / file_name).read_text(encoding="utf-8"))
+    return yaml_data(catalogue_text(file_name))
+
+
+def catalogue_text(file_name: str) -> str:
+    """The text of one catalogue file."""
+    return (FOLDER / file_name).read_text(encoding="utf-8")
 
 
 def gpu_named(text: str) -> str:
@@ -130,6 +135,8 @@ def load_llm(name: str) -> LlmShape:
         return _llm(name, entries[name])
     if not looks_like_config(name) or (is_hub_name(name) and not os.path.lexists(name)):
         raise unknown_llm(name)
+    from hwmodels.models.hf_config import llm_shape_from_config
+
     shape = llm_shape_from_config(name, name)
     for known in map(load_llm, llm_names()):
         if (

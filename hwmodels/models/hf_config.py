@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from hwmodels.errors import HardwareError
+from hwmodels.models.config_path import CONFIG_FILE
 from hwmodels.models.generation_config import samples_with_top_p
 from hwmodels.models.hf_families import (
     ARCHITECTURES,
@@ -16,7 +17,7 @@ from hwmodels.models.hf_families import (
     of_model_type,
 )
 from hwmodels.models.hf_precision import precision_of, stated, without
-from hwmodels.models.hf_quantised import CONFIG_FILE, INSTEAD, refuse_other_bytes, refuse_quantised
+from hwmodels.models.hf_quantised import INSTEAD, refuse_other_bytes, refuse_quantised
 from hwmodels.models.hf_section import Section, echo
 from hwmodels.models.llm_shape import LlmShape
 from hwmodels.reading import read_limited
@@ -56,16 +57,6 @@ def llm_shape_from_config(path: Path | str, name: str | None = None) -> LlmShape
         shape = replace(shape, precision=precision, source="; ".join((shape.source, *by, *mixed)))
     refuse_other_bytes(outer.path, shape.weight_bytes, shape.formats.text, shape.quantised)
     return shape
-
-
-def looks_like_config(text: str) -> bool:
-    """Whether a model's name looks like a path: of a config.json, or of a folder."""
-    if "/" in text or "\\" in text or text.endswith(".json"):
-        return True
-    try:
-        return Path(text).is_dir()
-    except OSError:  # longer than a file name may be
-        return False
 
 
 def _read(file: Path) -> Section:

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from hwmodels.errors import HardwareError
+from hwmodels.models.config_path import CONFIG_FILE
 from hwmodels.models.hf_section import echo
 from hwmodels.reading import read_limited
 
-CONFIG_FILE: Final = "config.json"
 UNFIT: Final = "quantised weights are not supported here: name a folder with weights in 16 or 32 bits"
 INSTEAD: Final = (
     f"copy {CONFIG_FILE}, without what it says of quantisation, into a folder of its own, name that folder "

@@ -1,15 +1,17 @@
 """Compares a profile with a run: both must have the same GPU, model, tp, engine and number format."""
 
 from dataclasses import replace
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from hwmodels.catalogue import load_llm
 from hwmodels.errors import HardwareError
 from hwmodels.profiles.profile import Stamp
-from hwmodels.profiles.profile_file import LoadedProfile
-from hwmodels.profiles.step_profile import LoadedSteps
 
-Loaded = TypeVar("Loaded", LoadedProfile, LoadedSteps)
+if TYPE_CHECKING:
+    from hwmodels.profiles.profile_file import LoadedProfile
+    from hwmodels.profiles.step_profile import LoadedSteps
+
+Loaded = TypeVar("Loaded", "LoadedProfile", "LoadedSteps")
 # Serving software -> the engine preset that imitates it; if several do, the one with the newest scheduler.
 _PRESETS: Final = {"vllm": "vllm_v1"}
 # Number formats that take equally long: datasheets give one FLOP rate for BF16 and FP16, and a number has

@@ -5,14 +5,12 @@ asked: neither its TTFT, nor its corrections, nor the measured runs that it ship
 """
 
 import json
-import logging
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
-from importlib import metadata
 from itertools import product
 from pathlib import Path
 from typing import Any, Final
@@ -219,6 +217,8 @@ def missing_times(gpu: str, llm: LlmShape, parallelism: Parallelism) -> str:
 
 def library_version() -> str:
     """The installed version of the library; empty: it is not installed."""
+    from importlib import metadata
+
     try:
         return metadata.version(LIBRARY)
     except metadata.PackageNotFoundError:
@@ -238,6 +238,8 @@ def tables_stamp(gpu: str) -> str:
             f"{LIBRARY} has no tables for {gpu}: write engine.step_time=roofline, or a cluster of "
             f"{', '.join(sorted(SYSTEMS))}"
         )
+    from importlib import metadata
+
     _library()
     folder = Path(str(metadata.distribution(LIBRARY).locate_file("aiconfigurator_core/systems")))
     digest = sha256()
@@ -350,6 +352,8 @@ def _compiled(asked: Asked) -> Any:
 @contextmanager
 def _told(system: str) -> Iterator[None]:
     """What the library raises becomes one sentence; it does not warn of tables that nobody asked for."""
+    import logging
+
     disabled = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

@@ -1,10 +1,12 @@
 """Linear coefficients in the catalogue: which exist, and the step model built from them."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from functools import cache
+from typing import Any, Final, NamedTuple, cast
 
-from hwmodels.catalogue import LINEAR_COMPOSED_FILE, LINEAR_FILE, load_llm, read_yaml
+from hwmodels.catalogue import LINEAR_COMPOSED_FILE, LINEAR_FILE, catalogue_text, load_llm
 from hwmodels.errors import HardwareError
 from hwmodels.profiles.profile import Curve, Exchange
 from hwmodels.step_times.all_reduce import StepAllReduce, Stretch
@@ -22,7 +24,12 @@ from hwmodels.step_times.linear_step import (
 )
 from hwmodels.step_times.step_error import StepErrors, all_reduce_errors, catalogue_errors
 from hwmodels.step_times.step_time import StepLimits
+from hwmodels.yaml_text import yaml_data
 
+# An entry of the files: it begins with its key, and goes on in lines that are indented, empty or remarks.
+_ENTRY: Final = re.compile(
+    r"^- gpu: (?P<gpu>\S+)\n  llm: (?P<llm>\S+)\n  tp: (?P<tp>\d+)\n(?:(?: |#).*\n|\n)*", re.MULTILINE
+)
 ROUGH_ERROR_BAND = "rough declaration, error unknown: may be off by a factor of 2"
 
 
@@ -39,14 +46,16 @@ class LinearKey(NamedTuple):
 
 def linear_keys() -> tuple[LinearKey, ...]:
     """Every (GPU, model, tp) with coefficients, sorted."""
-    return tuple(sorted(_key(entry) for entry in _entries()))
+    return tuple(sorted(_written()))
 
 
+@cache
 def linear_entry(key: LinearKey) -> Mapping[str, Any]:
     """The catalogue entry of ``key`` as written in linear.yaml."""
-    for entry in _entries():
-        if _key(entry) == key:
-            return entry
+    text = _written().get(key)
+    if text is not None:
+        (entry,) = yaml_data(text)
+        return cast(Mapping[str, Any], entry)
     known = "; ".join(str(known) for known in linear_keys())
     raise HardwareError(f"no linear step coefficients for {key}: write kind 'roofline', or one of {known}")
 
@@ -144,9 +153,9 @@ def _error_band(entry: Mapping[str, Any]) -> str:
     return f"{phases}; {mixed}engine overhead {overhead}; {grid}"
 
 
-def _key(entry: Mapping[str, Any]) -> LinearKey:
-    return LinearKey(entry["gpu"], entry["llm"], entry["tp"])
-
-
-def _entries() -> Sequence[Mapping[str, Any]]:
-    return [*read_yaml(LINEAR_FILE), *read_yaml(LINEAR_COMPOSED_FILE)]
+@cache
+def _written() -> Mapping[LinearKey, str]:
+    """The text of every entry: a run parses one of them, and parsing all takes as long as a short run."""
+    texts = (catalogue_text(name) for name in (LINEAR_FILE, LINEAR_COMPOSED_FILE))
+    entries = [entry for text in texts for entry in _ENTRY.finditer(text)]
+    return {LinearKey(entry["gpu"], entry["llm"], int(entry["tp"])): entry[0] for entry in entries}

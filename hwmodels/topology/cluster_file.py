@@ -5,12 +5,11 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, NoReturn
 
-from hwmodels.catalogue import gpu_names, known_gpu
+from hwmodels.catalogue import FOLDER, gpu_names, known_gpu
 from hwmodels.errors import HardwareError
 from hwmodels.gpus.gpu_file import OWN, is_gpu_file
 from hwmodels.reading import read_limited
@@ -336,9 +335,8 @@ def _text(name: str) -> tuple[str, str]:
 
 @cache
 def _shipped(name: str) -> str:
-    text: str = (_folder() / f"{name}.yaml").read_text(encoding="utf-8")
-    return text
+    return (_folder() / f"{name}.yaml").read_text(encoding="utf-8")
 
 
-def _folder() -> Any:
-    return files("hwmodels.catalogue") / "clusters"
+def _folder() -> Path:
+    return FOLDER / "clusters"

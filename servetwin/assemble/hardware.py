@@ -8,7 +8,6 @@ from hwmodels.catalogue import load_gpu
 from hwmodels.catalogue.stacks import is_stack, load_stack
 from hwmodels.errors import HardwareError
 from hwmodels.gpus.gpu import Gpu
-from hwmodels.importers.step_profile_file import is_step_profile, read_step_profile
 from hwmodels.models.kv_capacity import (
     KvCapacity,
     kept_free,
@@ -23,7 +22,6 @@ from hwmodels.models.stage_cuts import Cut
 from hwmodels.models.vllm_memory import EngineLimits, profiled_by
 from hwmodels.profiles.profile import Profile
 from hwmodels.profiles.profile_check import OTHER_VERSION, Loaded, require_profile
-from hwmodels.profiles.profile_file import load_profile
 from hwmodels.profiles.step_profile import StepProfile
 from hwmodels.step_times.aiconfigurator_library import knows, tables_stamp
 from hwmodels.step_times.all_reduce_catalogue import Imitated
@@ -304,6 +302,9 @@ def _profile_of(
     """Return the engine's profile. Refuse one that does not fit the run, unless forced."""
     if engine.profile is None:
         return None, None
+    from hwmodels.importers.step_profile_file import is_step_profile, read_step_profile
+    from hwmodels.profiles.profile_file import load_profile
+
     path = Path(engine.profile)
     if is_step_profile(path):
         return _fitting(read_step_profile(path), engine=engine, path=engine.profile, gpu=gpu, llm=llm, tp=tp)

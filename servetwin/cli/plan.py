@@ -12,7 +12,16 @@ from servetwin.planning import answer
 from servetwin.planning.candidate import NoLayoutError, PlanAnswer
 from servetwin.planning.page import plan_page
 from servetwin.planning.plan_words import PlanWords, plan_words
-from servetwin.planning.text import as_data, head, remarks, rows, sentence, unable
+from servetwin.planning.text import (
+    NOT_SEARCHED,
+    as_data,
+    head,
+    not_searched,
+    remarks,
+    rows,
+    sentence,
+    unable,
+)
 from servetwin.report.text_table import text_table
 from servetwin.results.result_folder import ResultFolder
 from servetwin.run.first_mistake import both
@@ -85,6 +94,10 @@ def lines_of(result: PlanAnswer) -> list[str]:
     lines += [
         f"  {name}: {factor:.3g} times the trace's rate" for name, factor in result.details.get("factors", ())
     ]
-    if result.unable:
-        lines += ["", "without an answer:", *(f"  {name}: {why}" for name, why in unable(result))]
+    lines += _listed("without an answer", unable(result))
+    lines += _listed(f"{NOT_SEARCHED} (all=true searches every layout)", not_searched(result))
     return lines
+
+
+def _listed(title: str, layouts: Sequence[Sequence[str]]) -> list[str]:
+    return ["", f"{title}:", *(f"  {name}: {why}" for name, why in layouts)] if layouts else []

@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from hwmodels.models.hf_config import looks_like_config
+from hwmodels.models.config_path import looks_like_config
 from servetwin.config.overrides import Override
 
 # Hydra's grammar does not accept paths. No option file has this name, and users may not write it.

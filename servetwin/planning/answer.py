@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -11,10 +10,10 @@ from hwmodels.errors import HardwareError
 from servetwin.planning.busiest import Busiest, busiest
 from servetwin.planning.candidate import Candidate, NoLayoutError, PlanAnswer
 from servetwin.planning.layout import Layout
-from servetwin.planning.objective import Objective
 from servetwin.planning.plan_words import RATE, PlanWords
 from servetwin.planning.probe import End, prepared_for, probe
 from servetwin.planning.ranking import equal_to, ranked_layouts
+from servetwin.planning.rounds import search_all
 from servetwin.planning.search import LayoutSearch, highest_factor, least_gpus
 from servetwin.results.hosted_summary import shown_precision
 from servetwin.results.ranges import Answers
@@ -27,6 +26,7 @@ MOST_GPUS: Final = 256
 _FEW: Final = 4  # so few layouts, or fewer, are all searched with the whole workload
 _FIRST: Final = 8  # more layouts start on the first eighth of it
 _WINDOW_S: Final = 60.0
+EMPTY: Final[Mapping[float, PointOutcome]] = {}
 
 
 def plan(options: PlanWords, on_done: Callable[[int, int], None] | None = None) -> PlanAnswer:
@@ -36,29 +36,6 @@ def plan(options: PlanWords, on_done: Callable[[int, int], None] | None = None) 
         if options.find == RATE:
             return _highest_rate(options, submit)
         return _least(options, submit, on_done)
-
-
-def guess_gpus(layout: Layout, words: tuple[str, ...]) -> int:
-    """Return the GPUs that the workload would keep busy; 0 if unknown."""
-    from servetwin.assemble.workload import run_capacity_req_per_s
-
-    try:
-        prepared = prepared_for((*words, *layout.words_of(layout.least)))
-        each = run_capacity_req_per_s(prepared.config, prepared.estimates, 1, prepared.workload)
-        rate = prepared.workload.mean_rate_per_s or 0.0
-        return math.ceil(rate / each) * layout.tp * layout.pp
-    except Exception:  # only a guess: the run itself reports errors
-        return 0
-
-
-def searched(
-    *, layout: Layout, words: tuple[str, ...], objective: Objective, most_gpus: int, end: End, guess: int
-) -> LayoutSearch:
-    """Search a layout's least size; runs in a process of the crew."""
-    guess = guess or guess_gpus(layout, words)
-    return least_gpus(
-        layout=layout, words=words, objective=objective, most_gpus=most_gpus, end=end, guess=guess
-    )
 
 
 def refuse_moving_rate(options: PlanWords) -> None:
@@ -87,7 +64,10 @@ def refuse_moving_rate(options: PlanWords) -> None:
 def _least(options: PlanWords, submit: Submit, on_done: Callable[[int, int], None] | None) -> PlanAnswer:
     layouts, dropped = _after_halving(options, submit)
     tell = None if on_done is None else (lambda done: on_done(done, len(layouts) + 2))
-    searches = _search_all(options, layouts, options.words, submit, tell)
+    searches = search_all(
+        options, layouts, options.words, submit, most_gpus=_most_gpus(options),
+        best_alone=not options.runs_whole, tell=tell,
+    )  # fmt: skip
     ranked, unable = ranked_layouts(options, searches)
     if not ranked:
         if unable and all(candidate.search.refused for candidate in unable):
@@ -104,18 +84,19 @@ def _least(options: PlanWords, submit: Submit, on_done: Callable[[int, int], Non
     assert best.gpus is not None
     rest = [
         submit(
-            searched,
+            least_gpus,
             layout=best.layout,
             words=options.words,
             objective=options.objective,
             most_gpus=_most_gpus(options),
             end=end,
             guess=best.gpus,
+            whole=options.runs_whole,
         )
         for end in ("low", "high")
     ]
     headroom = (
-        submit(headroom_of, best.layout, best.gpus, options.words, options.objective)
+        submit(headroom_of, best.layout, best.gpus, options, best.outcome)
         if _wants_headroom(options)
         else None
     )
@@ -152,26 +133,7 @@ def _most_gpus(options: PlanWords) -> int:
 
 
 def _count_runs(searches: Sequence[LayoutSearch]) -> int:
-    return sum(len(search.tried) for search in searches)
-
-
-def _search_all(
-    options: PlanWords, layouts: Sequence[Layout], words: tuple[str, ...], submit: Submit,
-    tell: Callable[[int], None] | None = None,
-) -> list[LayoutSearch]:  # fmt: skip
-    futures = [
-        submit(
-            searched,
-            layout=layout,
-            words=words,
-            objective=options.objective,
-            most_gpus=_most_gpus(options),
-            end="mid",
-            guess=0,
-        )
-        for layout in layouts
-    ]
-    return in_order(futures, tell)
+    return sum(not outcome.refused for search in searches for outcome in search.tried.values())
 
 
 def _after_halving(options: PlanWords, submit: Submit) -> tuple[list[Layout], list[Candidate]]:
@@ -182,7 +144,8 @@ def _after_halving(options: PlanWords, submit: Submit) -> tuple[list[Layout], li
     total = requests_of(layouts, options.words)
     while len(layouts) > _FEW and share > 1 and total:
         words = (*options.words, f"trace.limit={max(1, total // share)}")
-        ranked, unable = ranked_layouts(options, _search_all(options, layouts, words, submit))
+        found = search_all(options, layouts, words, submit, most_gpus=_most_gpus(options), best_alone=False)
+        ranked, unable = ranked_layouts(options, found)
         most = max(_FEW, len(ranked) // 2)
         first = f"the first {total // share:,} requests"
         why = f"dropped after {first}: others served these better (halving=false searches all)"
@@ -215,21 +178,31 @@ def requests_of(layouts: Sequence[Layout], words: tuple[str, ...]) -> int:
 
 
 def headroom_of(
-    layout: Layout, gpus: int, words: tuple[str, ...], objective: Objective
+    layout: Layout, gpus: int, options: PlanWords, answered: PointOutcome
 ) -> tuple[float | None, int]:
-    """Return the highest rate factor that meets the objective at this size, up to 4, and the runs."""
-    factor, tried = _search_factor(layout, gpus, words, objective, "mid", least=1.0, most=4.0)
+    """Return the highest rate factor that meets the objective at this size, up to 4, and the runs.
+
+    ``answered``: the outcome at the trace's own rate, which needs no other run.
+    """
+    factor, tried = _search_factor(layout, gpus, options, "mid", {1.0: answered}, least=1.0, most=4.0)
     return factor, len(tried)
 
 
 def _search_factor(
-    layout: Layout, gpus: int, words: tuple[str, ...], objective: Objective, end: End, **bounds: float
-) -> tuple[float | None, list[PointOutcome]]:
-    """Return the highest rate factor within ``bounds`` (``highest_factor``), and each trial's outcome."""
-    tried = list[PointOutcome]()
+    layout: Layout, gpus: int, options: PlanWords, end: End, known: Mapping[float, PointOutcome] = EMPTY,
+    **bounds: float,
+) -> tuple[float | None, list[PointOutcome]]:  # fmt: skip
+    """Return the highest rate factor within ``bounds`` (``highest_factor``), and each trial's outcome.
+
+    ``known``: outcomes by factor that need no run.
+    """
+    tried, objective = list[PointOutcome](), options.objective
 
     def meets(factor: float) -> bool:
-        tried.append(probe((*scaled(words, factor), *layout.words_of(gpus)), end))
+        if factor in known:
+            return objective.met_by(known[factor].numbers)
+        words = (*scaled(options.words, factor), *layout.words_of(gpus))
+        tried.append(probe(words, end, None if options.runs_whole else objective))
         return objective.met_by(tried[-1].numbers)
 
     return highest_factor(meets, **bounds), tried
@@ -290,6 +263,6 @@ def _highest_rate(options: PlanWords, submit: Submit) -> PlanAnswer:
 
 def rate_of(layout: Layout, gpus: int, options: PlanWords, end: End) -> tuple[float | None, int, str]:
     """Return the highest rate factor at one end, its number of runs, and why the layout does not run."""
-    factor, tried = _search_factor(layout, gpus, options.words, options.objective, end)
+    factor, tried = _search_factor(layout, gpus, options, end)
     refused = [outcome.refused for outcome in tried if outcome.refused]
     return factor, len(tried), refused[0] if len(refused) == len(tried) else ""

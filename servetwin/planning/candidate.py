@@ -43,7 +43,8 @@ class NoLayoutError(UserError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanAnswer:
-    """``ranked``: the candidates, best first. ``ends``: the best one's answers for the range of step times.
+    """``ranked``: the candidates, best first. ``unable``: those without an answer. ``ends``: the best one's
+    answers for the range of step times.
 
     ``headroom``: the factor by which the rate may grow at the answer. With find=rate the answers are factors
     on the trace's rate, and ``rate_per_s`` is the rate with the factor 1. ``precision``: how quantised models

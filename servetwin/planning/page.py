@@ -10,7 +10,7 @@ import numpy as np
 
 from servetwin.planning.candidate import Candidate, PlanAnswer
 from servetwin.planning.ranking import price_of
-from servetwin.planning.text import head, remarks, rows, sentence, unable
+from servetwin.planning.text import head, not_searched, remarks, rows, sentence, tried_sizes, unable
 from servetwin.report import plots
 from servetwin.report.answer_page import COLORS, answer, command, page, table
 from servetwin.report.figures import figure
@@ -19,7 +19,8 @@ from servetwin.report.number_text import number
 from servetwin.report.page_parts import charts
 
 _FOOT: Final = (
-    "Every number is of a simulated run; docs/PLAN.md says how sizes are searched and what is assumed."
+    "Every number is of a simulated run; a run that missed the objective for certain was stopped, and has a "
+    "bound in place of a number. docs/PLAN.md says how sizes are searched and what is assumed."
 )
 
 
@@ -30,8 +31,13 @@ def plan_page(plan: PlanAnswer, words: str) -> str:
     if plan.ranked:
         parts.append(table("Layouts that meet it, best first", head(plan), rows(plan)))
         parts.append(charts("What a size gives", [_sizes(plan), _pareto(plan)]))
-    if plan.unable:
-        parts.append(table("Layouts without an answer", ["layout", "why"], unable(plan), words=2))
+    if without := unable(plan):
+        parts.append(table("Layouts without an answer", ["layout", "why"], without, words=2))
+    if left := not_searched(plan):
+        parts.append(table("Layouts not searched further", ["layout", "why"], left, words=2))
+    if plan.ranked:
+        sizes = [[name, str(gpus), result] for name, gpus, result in tried_sizes(plan)]
+        parts.append(table("Sizes that were run", ["layout", "GPUs", "result"], sizes))
     parts.append(command(words))
     return page("Plan", str(plan.options.objective), " ".join(plan.options.words), parts, _FOOT)
 
@@ -57,7 +63,7 @@ def _sizes(plan: PlanAnswer) -> str:
     rule = plots.Rule("y", limit.value, "objective")
     legend = [(color, candidate.search.layout.name) for color, candidate in enumerate(shown, 1)]
     svg = plots.line_plot("What a size gives", series, x_axis, y_axis, rules=[rule])
-    return figure(name_of(limit.metric), "at the sizes that were run; logarithmic", svg, legend)
+    return figure(name_of(limit.metric), "at the sizes that were run to the end; logarithmic", svg, legend)
 
 
 def _pareto(plan: PlanAnswer) -> str:

@@ -59,7 +59,7 @@ GPUS, RATE, CHEAPEST = "gpus", "rate", "cheapest"
 OWN: Final = {
     "find": Wanted(str, choices=(GPUS, RATE, CHEAPEST)), "max_gpus": Wanted(int), "processes": Wanted(int),
     "headroom": Wanted(bool), "halving": Wanted(bool), "window_s": Wanted(float), "json": Wanted(bool),
-    "gpus": Wanted(int), "overwrite": Wanted(bool), CURRENCY: Wanted(str),
+    "all": Wanted(bool), "gpus": Wanted(int), "overwrite": Wanted(bool), CURRENCY: Wanted(str),
 }  # fmt: skip
 _TP: Final = ("1", "2", "4", "8")
 _SPLIT: Final = "split"
@@ -84,6 +84,11 @@ class PlanWords:
     def find(self) -> str:
         """The kind of answer."""
         return str(self.own.get("find", GPUS))
+
+    @property
+    def runs_whole(self) -> bool:
+        """Whether every layout is searched and every run goes on to its last request."""
+        return bool(self.own.get("all", False))
 
     @property
     def currency(self) -> str:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Literal
 
 from hwmodels.errors import HardwareError
 from servetwin.config.config import NO_SERIES
 from servetwin.planning.layout import hardware_of_cluster
+from servetwin.planning.objective import Objective
 from servetwin.sweeps.outcome import PointOutcome, numbers_in
 from serving.vocabulary.errors import PolicyError, UserError
 from traces.errors import TraceError
@@ -18,10 +19,14 @@ End = Literal["low", "mid", "high"]
 
 
 @lru_cache(maxsize=4096)
-def probe(words: tuple[str, ...], end: End) -> PointOutcome:
-    """Run ``words`` (of a single run, without out=). A user error is also returned as an outcome."""
+def probe(words: tuple[str, ...], end: End, objective: Objective | None = None) -> PointOutcome:
+    """Run ``words`` (of a single run, without out=). A user error is also returned as an outcome.
+
+    ``objective``: the run stops once it is missed for certain; None: it goes on to the last request.
+    """
     from time import process_time
 
+    from servetwin.planning.stop_rule import ObjectiveRule, may_stop
     from servetwin.run.ends import prepared_at_end
     from servetwin.run.simulate import execute
 
@@ -30,12 +35,15 @@ def probe(words: tuple[str, ...], end: End) -> PointOutcome:
         prepared = prepared_for(words)
         if end != "mid":
             prepared = prepared_at_end(prepared, end)
-        summary = execute(prepared).summary
+        if objective is not None and may_stop(prepared):
+            prepared = replace(prepared, stops=partial(ObjectiveRule, objective))
+        simulated = execute(prepared)
     except PolicyError as error:
         return PointOutcome({}, str(error))
     except (UserError, TraceError, HardwareError) as error:
         return PointOutcome({}, in_words_of_a_plan(str(error)))
-    return PointOutcome(dict(numbers_in(summary)), cpu_s=process_time() - began_s)
+    spent_s = process_time() - began_s
+    return PointOutcome(dict(numbers_in(simulated.summary)), cpu_s=spent_s, stopped=simulated.stopped)
 
 
 def in_words_of_a_plan(text: str) -> str:

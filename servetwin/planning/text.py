@@ -15,6 +15,7 @@ from servetwin.report.number_text import counted, number
 REJECTED: Final = "rejected"
 _MOST_ROWS: Final = 24
 _MOST_NAMED: Final = 6
+NOT_SEARCHED: Final = "not searched further"
 
 
 def sentence(plan: PlanAnswer) -> str:
@@ -123,9 +124,34 @@ def rows(plan: PlanAnswer) -> list[list[str]]:
 
 def unable(plan: PlanAnswer) -> list[list[str]]:
     """Return the layouts without an answer, and why."""
-    return [
-        [candidate.search.layout.name, why_not(plan, candidate)] for candidate in plan.unable[:_MOST_ROWS]
-    ]
+    rest = [candidate for candidate in plan.unable if not candidate.search.not_searched]
+    return [[candidate.search.layout.name, why_not(plan, candidate)] for candidate in rest[:_MOST_ROWS]]
+
+
+def not_searched(plan: PlanAnswer) -> list[list[str]]:
+    """Return the layouts whose answer was not sought, because it cannot be the best, and why it cannot."""
+    left = [one.search for one in plan.unable if one.search.not_searched]
+    return [[search.layout.name, search.not_searched] for search in left[:_MOST_ROWS]]
+
+
+def tried_sizes(plan: PlanAnswer) -> list[tuple[str, int, str]]:
+    """Return layout, GPUs and result of every size that was run, by layout.
+
+    The result is the number of each limit or, of a run that stopped, only what was missed by then.
+    """
+    sizes = []
+    for search in (candidate.search for candidate in (*plan.ranked, *plan.unable)):
+        for gpus, outcome in sorted(search.tried.items()):
+            if not outcome.refused:
+                sizes.append(
+                    (search.layout.name, gpus, outcome.stopped or _numbers_told(plan, outcome.numbers))
+                )
+    return sizes
+
+
+def _numbers_told(plan: PlanAnswer, numbers: Mapping[str, float]) -> str:
+    metrics = [limit.metric for limit in plan.options.objective.limits]
+    return "; ".join(f"{metric} {value_text(metric, numbers.get(metric))}" for metric in metrics)
 
 
 def why_not(plan: PlanAnswer, candidate: Candidate) -> str:
@@ -138,6 +164,8 @@ def why_not(plan: PlanAnswer, candidate: Candidate) -> str:
         return "no size within max_gpus"
     gpus = max(candidate.search.tried)
     outcome = candidate.search.tried[gpus]
+    if outcome.stopped:
+        return f"{outcome.stopped} with {counted(gpus, 'GPU')}"
     if lacking := plan.options.objective.unanswered(outcome.numbers):
         return f"{lacking} with {counted(gpus, 'GPU')}"
     limit = _missed_limit(plan, outcome.numbers)
@@ -171,6 +199,8 @@ def as_data(plan: PlanAnswer) -> dict[str, Any]:
         "prices": {name: str(price) for name, price in plan.options.prices.items()},
         "ranked": [_as_data(candidate) for candidate in plan.ranked],
         "without_answer": [{"layout": name, "why": why} for name, why in unable(plan)],
+        "not_searched_further": [{"layout": name, "why": why} for name, why in not_searched(plan)],
+        "tried": [{"layout": name, "gpus": gpus, "result": told} for name, gpus, told in tried_sizes(plan)],
     }
 
 

@@ -48,7 +48,7 @@ class ResultFolder:
         """Clean up after crashed runs, check the target, and make the temporary folder, which is returned."""
         parent = self.target.parent
         clear(parent)
-        self._check_target()
+        self.check_target()
         try:
             self._new_parents = _missing(parent)
             parent.mkdir(parents=True, exist_ok=True)
@@ -72,7 +72,7 @@ class ResultFolder:
         written = self.path
         write_marker(written, self.target.name)
         try:
-            self._check_target()
+            self.check_target()
             _replace(written, self.target)
         except (UserError, OSError) as error:
             free = free_name(self.target)
@@ -142,7 +142,7 @@ class ResultFolder:
             os.close(self._lock)
             self._lock = None
 
-    def _check_target(self) -> None:
+    def check_target(self) -> None:
         """Check that the target is absent, empty, or (with overwrite) an unchanged earlier result."""
         target = self.target
         try:

@@ -20,7 +20,9 @@ from traces.workload import Workload
 if TYPE_CHECKING:
     import numpy as np
 
+    from servetwin.assemble.front_end import FrontDoor
     from serving.controller import Controller
+    from simcore.stopping import StopRule
 
 OUTGROWS = "outgrows_expected"  # key of a journal's header
 Progress = Callable[[int, int], None]  # (requests arrived, requests in all)
@@ -30,7 +32,8 @@ Progress = Callable[[int, int], None]  # (requests arrived, requests in all)
 class Prepared:
     """Everything about a run that is known before it starts.
 
-    ``on_controller`` receives the run's controller before the first event.
+    ``on_controller`` receives the run's controller before the first event. ``stops`` makes the rule that may
+    end the run early, which is told of the run's front end; None: the run goes on to its last request.
     """
 
     config: RunConfig
@@ -41,6 +44,7 @@ class Prepared:
     limits: LengthLimits
     start: dict[Role, int] | None = None  # instances of every model by role; None: as many as fit
     on_controller: Callable[[Controller], None] | None = None
+    stops: Callable[[Prepared, FrontDoor | None], StopRule] | None = None
     front_end: FrontEnd = NO_FRONT_END
 
     @property
@@ -74,6 +78,7 @@ class Simulated:
     stages: dict[str, np.ndarray | Names] | None = None  # only of models in stages
     stage_load: dict[str, np.ndarray | Names] | None = None  # the same over time, of models in stages
     use: dict[str, np.ndarray | Names] | None = None  # of GPUs, links and host memory; only with series
+    stopped: str = ""  # why a rule ended the run early: then there is neither summary nor column
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,6 +76,7 @@ from serving.vocabulary.request import Request
 from simcore.chunk_starts import ChunkStarts
 from simcore.client_timeouts import ClientTimeouts
 from simcore.simulation import Simulation
+from simcore.stopping import StoppingRecorder
 from traces.workload import Workload
 
 if TYPE_CHECKING:
@@ -202,7 +203,7 @@ def execute(
 ) -> Simulated:
     """Run the event loop and compute the metrics, timed from the first event to the last metric."""
     config, workload, door = prepared.config, prepared.workload, _door_of(prepared)
-    metrics, recorder, warmup = _recorders(config, door)
+    metrics, recorder, warmup = _recorders(prepared, door)
     controller = _controller_of(prepared, named_requests(config, workload))
     data_plane = data_plane_of(config, prepared.replicas)
     stages = stage_plan(config, workload, prepared.hardware_of_model)
@@ -230,6 +231,8 @@ def execute(
         wall_s, cpu_s = perf_counter(), process_time()
         with PolicyWatch(simulation.now_ns) as watch:
             report = simulation.run()
+        if report.stopped:
+            return _stopped(report, wall_s=perf_counter() - wall_s, cpu_s=process_time() - cpu_s)
         columns = _columns_of(metrics, door, clients := simulation.clients)
         summary = _summary_of(prepared, metrics, columns, warmup)
         every = with_warmup(columns, warmup)
@@ -249,7 +252,6 @@ def execute(
         summary |= faults_section(simulation.losses.records, recovery, faults, summary["duration_s"])
     summary |= _of_stages(config, controller, (stage_columns := stage_rows(controller)), summary)
     summary |= use_of_gpus(config, prepared.estimates, workload, every, summary)
-    load = _stage_load(prepared, controller, stage_columns, summary["duration_s"])
     use = use_series(
         prepared, controller=controller, data_plane=data_plane, sink=sink, columns=every, summary=summary
     )
@@ -263,8 +265,15 @@ def execute(
         series=series,
         unserved=metrics.unserved,
         stages=stage_columns,
-        stage_load=load,
+        stage_load=_stage_load(prepared, controller, stage_columns, summary["duration_s"]),
         use=use,
+    )
+
+
+def _stopped(report: SimReport, *, wall_s: float, cpu_s: float) -> Simulated:
+    """Return the result of a run that its rule ended."""
+    return Simulated(
+        summary={}, columns={}, wall_s=wall_s, cpu_s=cpu_s, events=report.events, stopped=report.stopped
     )
 
 
@@ -325,11 +334,14 @@ def _arrivals(prepared: Prepared, on_progress: Progress | None, door: FrontDoor 
     return requests_of(config, _report_progress(arrivals, len(workload), on_progress), door)
 
 
-def _recorders(config: RunConfig, door: FrontDoor | None) -> tuple[RunMetrics, Recorder, RunMetrics | None]:
+def _recorders(prepared: Prepared, door: FrontDoor | None) -> tuple[RunMetrics, Recorder, RunMetrics | None]:
     """Return the metrics of counted requests, the driver's recorder, and the metrics of warm-up requests."""
-    metrics = RunMetrics(None if door is None else door.sent_of)
-    metrics.given_up = None if config.trace.client_timeout_s is None else 0
-    return metrics, *recorder_of(metrics, config.trace.warmup_requests)
+    trace, metrics = prepared.config.trace, RunMetrics(None if door is None else door.sent_of)
+    metrics.given_up = None if trace.client_timeout_s is None else 0
+    recorder, warmup = recorder_of(metrics, trace.warmup_requests)
+    if prepared.stops is not None:
+        recorder = StoppingRecorder(recorder, prepared.stops(prepared, door))
+    return metrics, recorder, warmup
 
 
 def _summary_of(

@@ -16,11 +16,15 @@ LOW, HIGH = "low", "high"
 
 @dataclass(frozen=True, slots=True)
 class PointOutcome:
-    """``numbers``: dotted name -> number, all of a summary. ``refused``: why there are none, or empty."""
+    """``numbers``: dotted name -> number, all of a summary. ``refused``: why there are none, or empty.
+
+    ``stopped``: what was missed when a rule ended the run, which then has no numbers either; or empty.
+    """
 
     numbers: dict[str, float]
     refused: str = ""
     cpu_s: float = 0.0
+    stopped: str = ""
 
 
 def outcome_of(words: tuple[str, ...], folder: str = "") -> PointOutcome:

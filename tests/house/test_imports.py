@@ -217,7 +217,7 @@ ROOMS = {
     "simcore": (
         "replica", "data_plane", "timers", "paces",
         "capabilities", "faults", "loading_replicas", "lockstep", "pipeline", "stage_passes",
-        "sim_report", "chunk_starts", "client_timeouts", "simulation",
+        "sim_report", "stopping", "chunk_starts", "client_timeouts", "simulation",
     ),
     "hwmodels": (
         "errors", "reading", "yaml_text", "gpus", "models", "catalogue", "profiles", "step_times", "fabric",

@@ -9,7 +9,8 @@ import pytest
 
 from hwmodels.catalogue import llm_names, load_llm
 from hwmodels.errors import HardwareError
-from hwmodels.models.hf_config import llm_shape_from_config, looks_like_config
+from hwmodels.models.config_path import looks_like_config
+from hwmodels.models.hf_config import llm_shape_from_config
 from tests.worlds.hf_configs import (
     DEEPSEEK_V2_LITE,
     DEEPSEEK_V3,

@@ -18,6 +18,12 @@ UNUSED = {
     "antlr4", "asyncio", "hydra", "matplotlib", "multiprocessing", "networkx", "omegaconf", "ortools",
     "pandas", "scipy", "torch", "transformers", "unittest",
 }  # fmt: skip
+# What a run of a drawn trace on models of the catalogue has no use for.
+UNUSED_BY_ONE = {
+    "hwmodels.importers", "hwmodels.models.hf_config", "hwmodels.models.hf_quantised",
+    "hwmodels.profiles.profile_file", "policies.live", "policies.multicast", "servetwin.api",
+    "servetwin.planning", "servetwin.sweeps", "traces.csv", "traces.importers", "traces.synthetic.rate_file",
+}  # fmt: skip
 FOR_RUNS = UNUSED | {"numpy", "policies", "pyarrow", "rich", "simcore", "simpy", "yaml"}
 SERVETWIN = ["", "simulate", "replay", "story", "support", "profile", "profile import", "traces",
              "traces describe", "reproduce", "reproduce blitzscale",
@@ -35,6 +41,30 @@ def test_a_run_whose_options_are_kept_loads_only_what_it_uses(tmp_path: Path) ->
     loaded = loaded_after(command([*second, "seed=3"]))
     assert {"numpy", "pyarrow", "simpy"} <= loaded and loaded & UNUSED == set()
     assert (tmp_path / "second" / "report.html").exists()
+
+
+def test_a_run_of_one_request_loads_no_module_of_another_kind_of_run(tmp_path: Path) -> None:
+    words = ["simulate", "trace=azure_conv_like", "trace.requests=1"]
+    first, second = (command([*words, f"out={tmp_path / name}"]) for name in ("first", "second"))
+    loaded_after(first)
+    loaded = modules_after(second)
+    others = {name for name in loaded for one in UNUSED_BY_ONE if f"{name}.".startswith(f"{one}.")}
+    assert others == set()
+    assert len(loaded) < 900, "840 when this was written"
+
+
+def test_what_a_command_loads_is_not_scanned_for_garbage(tmp_path: Path) -> None:
+    """A caller's own process is left as it is."""
+    trace = tmp_path / "two.csv"
+    trace.write_text("arrival_ns,prompt_tokens,output_tokens\n0,10,2\n5,10,2\n")
+    words = ["traces", "describe", str(trace)]
+    process = (
+        f"import gc, sys\nsys.argv = {['servetwin', *words]!r}\n"
+        "from servetwin.cli.main import run\nfrom servetwin.cli.process import as_process\n"
+        "assert as_process(run) == 0 and gc.isenabled() and gc.get_freeze_count() > 1000\n"
+    )
+    modules_after(process)
+    modules_after(f"{command(words)}\nimport gc\nassert gc.isenabled() and not gc.get_freeze_count()")
 
 
 def test_a_recorded_trace_loads_nothing_that_draws(tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ from typing import Final
 from traces.checks import short_number
 from traces.errors import TraceError
 from traces.synthetic.arrivals import LONGEST_S
-from traces.synthetic.rate_file import stages_in_file
 from traces.synthetic.rate_stages import EXAMPLE, KEY, MOST_PER_S, Stages, stages_of_pieces
 
 _NUMBER: Final = r"[0-9]{1,18}(?:\.[0-9]{0,18})?|\.[0-9]{1,18}"
@@ -37,6 +36,8 @@ def stages_of(text: str) -> Stages:
     words = str(text).strip()
     if words.startswith("[") or "@" in words:
         return _stages_in_words(words.removeprefix("[").removesuffix("]"))
+    from traces.synthetic.rate_file import stages_in_file
+
     return stages_in_file(Path(words))
 
 

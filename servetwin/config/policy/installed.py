@@ -1,9 +1,13 @@
 """Policies of installed packages: entry points of the group ``servetwin.policies``."""
 
-from importlib.metadata import EntryPoint, entry_points
-from typing import Final
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
 
 from serving.vocabulary.errors import UserError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 ENTRY_POINTS: Final = "servetwin.policies"
 
@@ -28,4 +32,6 @@ def installed_names() -> list[str]:
 
 
 def _entry_points() -> list[EntryPoint]:
+    from importlib.metadata import entry_points
+
     return [one for one in entry_points(group=ENTRY_POINTS) if one.attr]
