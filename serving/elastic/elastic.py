@@ -184,7 +184,7 @@ class Elastic:
             self.looks.add(model)
             later = self._shortage.wake(model) or self._present.scheduler_lost
             if not later and any(not role.supply for role in self._roles[model]):
-                self._decide(now_ns, model, actions)
+                self._decide(now_ns, self.view(now_ns, model), actions)
         if not self.ticks.armed:
             self.ticks.arm(now_ns, actions)
 
@@ -245,12 +245,14 @@ class Elastic:
 
     def _look_at(self, now_ns: int, model: str, actions: list[Action]) -> None:
         """Ask the scaler about a model; leave a model without decisions out of later looks."""
-        decisions = self._decide(now_ns, model, actions)
+        view = self.view(now_ns, model)
+        decisions = self._decide(now_ns, view, actions)
         looks, answers = self.looks, self.answers
         if any(decision.act != "shortage" for decision in decisions):
             answers.forget(model)
         else:
-            view = self.view(now_ns, model)
+            if decisions:
+                view = self.view(now_ns, model)  # another model may have given up an instance
             if not decisions and answers.names_bounds(view):
                 looks.remove(model)
                 return
@@ -306,9 +308,9 @@ class Elastic:
             parked=self.deployment.instances.parked(model, now_ns),
         )
 
-    def _decide(self, now_ns: int, model: str, actions: list[Action]) -> tuple[ScaleDecision, ...]:
-        decisions = self._scaler.scale(self.view(now_ns, model))
-        self._shortage.update(model, decisions)
+    def _decide(self, now_ns: int, view: ScalingView, actions: list[Action]) -> tuple[ScaleDecision, ...]:
+        decisions = self._scaler.scale(view)
+        self._shortage.update(view.model, decisions)
         for decision in decisions:
             self._carry_out(now_ns, decision, actions)
         return decisions
