@@ -72,10 +72,10 @@ class OfferedSlots(FreeSlots):
         return GpuSlot(
             number,
             gpus,
-            host,
-            ports_of(gpus, cluster, self._prefilling_nics),
-            host in self._copies,
-            bool(lost_ssds) and any(cluster.host_of(gpu) in lost_ssds for gpu in gpus),
+            host=host,
+            ports=ports_of(gpus, cluster, self._prefilling_nics),
+            cached=host in self._copies,
+            no_ssd=bool(lost_ssds) and any(cluster.host_of(gpu) in lost_ssds for gpu in gpus),
         )
 
     def _beginning_on(self, host: int) -> int:
