@@ -133,7 +133,7 @@ class Controller:
         self.requests[request.id] = request
         service.arrived(request, actions)
         if self._scales:
-            self.elastic.arrived(now_ns, request.model, actions)
+            self.elastic.arrived(now_ns, request, actions)
 
     def _reject(self, request: Request, reason: str, actions: list[Action]) -> None:
         self.rejected += 1

@@ -15,6 +15,7 @@ from serving.elastic.instances import Instances
 from serving.elastic.replica_control import Handler
 from serving.elastic.setup import ElasticParts
 from serving.elastic.shortage import Shortage
+from serving.elastic.signals import LoadTimes, ModelSignals, SignalRules
 from serving.elastic.stall_detection import StallDetector
 from serving.engine.engine import Engine
 from serving.engine.load_reports import LoadReports
@@ -44,6 +45,7 @@ from serving.vocabulary.events import (
     Woke,
 )
 from serving.vocabulary.replica import Replica, Role
+from serving.vocabulary.request import Request
 
 SETTLED_LOOKS = 8  # if rounds are more frequent than looks, ticks say little about the monitor's decisions
 
@@ -177,7 +179,7 @@ class Elastic:
 
     __slots__ = (
         "_active", "_arbiter", "_idle_models", "_last_ran_ns", "_live", "_present", "_roles", "_scaler",
-        "_services", "_setup", "_shortage", "answers", "deployment", "scales", "ticks",
+        "_services", "_setup", "_shortage", "_signals", "answers", "deployment", "scales", "ticks",
     )  # fmt: skip
 
     def __init__(
@@ -226,6 +228,26 @@ class Elastic:
         self._idle_models: list[ScalingView] | None = None
         self._last_ran_ns = last_ran_ns
         self.answers = StandingAnswers(self._scaler)
+        self._signals = {} if setup.signals is None else self._models_signals(setup.signals, engines)
+
+    def _models_signals(self, rules: SignalRules, engines: Mapping[int, Engine]) -> dict[str, ModelSignals]:
+        """What monitoring knows of each model, for a scaler that reads it."""
+        counts, deployment = self._present.step_counts, self.deployment
+        counts.read = counts.measures = True
+        loads = LoadTimes(deployment.log.events)
+        return {
+            model: ModelSignals(
+                model,
+                [role.role for role in roles],
+                rules,
+                instances=deployment.instances,
+                engines=engines,
+                service=self._services[model],
+                counts=counts,
+                loads=loads,
+            )
+            for model, roles in self._roles.items()
+        }
 
     def handlers(self) -> Mapping[type, Handler]:
         """Handlers for ticks of the load monitor, loads of parameters, and losses."""
@@ -293,8 +315,11 @@ class Elastic:
         """A prototype replica of each hosted model."""
         return self._setup.prototypes
 
-    def arrived(self, now_ns: int, model: str, actions: list[Action]) -> None:
+    def arrived(self, now_ns: int, request: Request, actions: list[Action]) -> None:
         """A request was admitted: activate its model and the load monitor."""
+        model = request.model
+        if self._signals:
+            self._signals[model].arrived(now_ns, request)
         if model not in self._active:
             bounds = self.answers.no_change_bounds.get(model)
             if bounds is not None and self._services[model].backlog_tokens <= bounds.backlog_tokens:
@@ -332,6 +357,8 @@ class Elastic:
         if not self.ticks.woke(now_ns, actions):
             return
         self._idle_models = None
+        for model in sorted(self._active) if self._signals else ():
+            self._signals[model].scrape(now_ns)
         if not self._present.scheduler_lost:  # it would decide
             self._look_at_models(now_ns, actions)
         if self.deployment.drains.drained:
@@ -425,6 +452,7 @@ class Elastic:
             kv_tokens_per_s=limits.kv_tokens_per_s,
             spare=self.deployment.instances.spare(model, now_ns),
             parked=self.deployment.instances.parked(model, now_ns),
+            signals=self._signals[model].of(now_ns) if self._signals else None,
         )
 
     def _decide(self, now_ns: int, model: str, actions: list[Action]) -> tuple[ScaleDecision, ...]:
