@@ -48,6 +48,8 @@ class Behaviour:
         """The number of instances that may be set now."""
         history, now_ns = self._of.setdefault((view.model, role.role), _History()), view.now_ns
         past = history.recommended
+        if not past:  # as the controller records the present number first
+            past.append((now_ns, role.supply))
         past.append((now_ns, recommended))
         while past[0][0] < now_ns - self._stabilisation_ns:
             past.popleft()

@@ -19,7 +19,7 @@ class _Slow:
         self._wishes: dict[tuple[str, str], list[tuple[int, int]]] = {}
 
     def held(self, view: ScalingView, role: RoleView, wanted: int) -> int:
-        wishes = self._wishes.setdefault((view.model, role.role), [])
+        wishes = self._wishes.setdefault((view.model, role.role), [(view.now_ns, role.supply)])
         wishes[:] = [wish for wish in wishes if wish[0] >= view.now_ns - self._hold_ns]
         wishes.append((view.now_ns, wanted))
         return wanted if wanted >= role.supply else min(role.supply, max(count for _, count in wishes))
