@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from hwmodels.topology.spec import ClusterSpec, Rate
 from hwmodels.topology.topology import Topology, build
-from policies.scaling.load_monitor import LoadMonitor, instance_to_take
+from policies.scaling.load_monitor import LoadMonitor, SurplusArbiter
 from servetwin.assemble.data_plane import spec_of
 from servetwin.assemble.hosted import HostedModel, hosted_models
 from servetwin.assemble.sizes import Bounds, bounds_of
@@ -17,7 +17,6 @@ from serving.kv.handover import HandOverRules
 from serving.parameters.cluster_map import ClusterMap
 from serving.protocols.live import LivePolicy
 from serving.protocols.planning import Port
-from serving.protocols.scaling import ScaleDecision, ScalingView
 from serving.vocabulary.errors import UserError
 from serving.vocabulary.estimates import Estimates, ModelEstimates
 from serving.vocabulary.replica import Replica, Role
@@ -108,11 +107,8 @@ def elastic_of(config: RunConfig, prototypes: Mapping[str, Replica], estimates: 
     if system.live.name != "none":
         live = make_policy("system/live", system.live, ttft_slo_ms=config.slo.ttft_ms)
 
-    def arbiter(views: Sequence[ScalingView], wanting: str) -> ScaleDecision | None:
-        if not isinstance(scaler, LoadMonitor):
-            return None  # only the load monitor's rules define surplus instances
-        return instance_to_take(views, wanting, {view.model: scaler.rules_of(view.model) for view in views})
-
+    # Only the load monitor's rules define surplus instances.
+    arbiter = SurplusArbiter(scaler.rules_of) if isinstance(scaler, LoadMonitor) else None
     return ElasticParts(setup, ElasticPolicies(scaler, provisioner, arbiter, live), copies)
 
 

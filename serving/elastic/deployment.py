@@ -122,6 +122,10 @@ class Deployment:
             live.begin(now_ns, number)
         return set(chosen)
 
+    def model_of(self, event: Loaded | LoadStopped) -> str:
+        """The model of the load that an event reports on."""
+        return self._progress.load_of(event).model
+
     def loaded(self, now_ns: int, event: Loaded, actions: list[Action]) -> None:
         """Book more loaded layers; an instance serves once all layers are loaded."""
         load = self._progress.load_of(event)

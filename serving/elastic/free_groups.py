@@ -1,7 +1,7 @@
 """Groups of GPUs on which replicas could be started, as sets of bits: which are free, and their numbers.
 
-Bit g of a set stands for the group that begins at GPU g. A set is one integer, so it costs a bit for a GPU, and
-one that was handed out does not change.
+Bit g of a set stands for the group that begins at GPU g. A set is one integer: it takes one bit for a GPU,
+and does not change once it was handed out.
 """
 
 from bisect import bisect_right
@@ -101,8 +101,8 @@ class FreeGroups:
 class SlotNumbers:
     """The number that a replica has on a group of GPUs, for each model.
 
-    When a model looks for GPUs, its free groups without a number get the next numbers, in order of their GPUs:
-    a run. A replica started on the same group again has the same number.
+    When a model looks for GPUs, its free groups without a number get the next numbers, in order of their
+    GPUs: a run. A replica started on the same group again has the same number.
     """
 
     __slots__ = ("_next", "_numbered", "_runs", "_runs_of", "_starts")

@@ -1,8 +1,8 @@
 """Which GPUs belong to which instance: slots, their occupation, and the state of every instance.
 
 A slot is a group of GPUs of one host that could serve a model, or of whole hosts of one scale-up domain if an
-instance has more GPUs than a host (``serving.elastic.free_groups``). docs/STATES.md has the table of states and
-events of an instance.
+instance has more GPUs than a host (``serving.elastic.free_groups``). docs/STATES.md has the table of states
+and events of an instance.
 """
 
 from collections import Counter
@@ -35,7 +35,7 @@ class Instances:
 
     __slots__ = (
         "_behind_nic", "_cluster", "_free", "_numbers", "_of_model", "_owner", "_parked", "_prototypes",
-        "_replicas", "_supply", "changes", "live", "prefilling_nics",
+        "_replicas", "_supply", "changes", "live", "prefilling_nics", "touched",
     )  # fmt: skip
 
     def __init__(
@@ -49,6 +49,7 @@ class Instances:
         self._replicas: dict[int, Replica] = {}  # those that were started
         self.live: dict[int, Instance] = {}
         self.changes: Counter[str] = Counter()  # model -> how often one of its instances changed
+        self.touched = set[str]()  # models of which an instance changed; whoever reads them takes them out
         self._of_model: dict[str, dict[int, Instance]] = {}  # the same instances, by model
         self._parked: dict[int, int] = {}  # replica -> until when its parameters are kept on free GPUs
         self._supply: Counter[tuple[str, Role]] = Counter()
@@ -135,9 +136,13 @@ class Instances:
         self._free.update(slot.gpus)
         instance = self.live[slot.id] = Instance(slot, role, state)
         self._of_model.setdefault(slot.model, {})[slot.id] = instance
-        self.changes[slot.model] += 1
+        self._changed(slot.model)
         self._count(instance, 1)
         return instance
+
+    def _changed(self, model: str) -> None:
+        self.changes[model] += 1
+        self.touched.add(model)
 
     def _count(self, instance: Instance, by: int) -> None:
         """Count the instance (1), or no longer (-1), where its role and state count."""
@@ -194,7 +199,7 @@ class Instances:
         self._count(instance, -1)
         instance.state = new
         self._count(instance, 1)
-        self.changes[instance.replica.model] += 1
+        self._changed(instance.replica.model)
 
     def switch_role(self, number: int, role: Role) -> None:
         """Change the role of a serving instance."""
@@ -202,7 +207,7 @@ class Instances:
         assert instance.state == "serving", f"replica {number} is {instance.state} and cannot change its role"
         self._count(instance, -1)
         instance.role = role
-        self.changes[instance.replica.model] += 1
+        self._changed(instance.replica.model)
         self._count(instance, 1)
 
     def free(self, number: int, parked_until_ns: int | None = None) -> None:
@@ -225,7 +230,7 @@ class Instances:
     def _remove_instance(self, number: int) -> Instance:
         instance = self.live.pop(number)
         del self._of_model[instance.replica.model][number]
-        self.changes[instance.replica.model] += 1
+        self._changed(instance.replica.model)
         self._count(instance, -1)
         return instance
 

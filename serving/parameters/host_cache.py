@@ -57,7 +57,8 @@ class HostCaches:
     """
 
     __slots__ = (
-        "_copies", "_domains_of", "_expiries", "_leaving", "all_bytes", "hits", "misses", "rules", "used_bytes",
+        "_copies", "_domains_of", "_expiries", "_leaving", "all_bytes", "hits", "misses", "rules",
+        "used_bytes",
     )  # fmt: skip
 
     def __init__(self, domains: int, rules: CacheRules) -> None:
@@ -67,8 +68,8 @@ class HostCaches:
         # Removed by order while loads read them: no load begins from them, but their bytes are in use.
         self._leaving: list[dict[Part, _Copy]] = [{} for _ in range(domains)]
         self._domains_of: dict[Part, set[int]] = {}
-        # A heap of (not later than the copy's end, domain, part); a use only delays the end. A copy that may not
-        # end as it comes first has no entry until it may.
+        # A heap of (not later than the copy's end, domain, part); a use only delays the end. A copy that may
+        # not end as it comes first has no entry until it may.
         self._expiries: list[tuple[int, int, Part]] = []
         self.used_bytes = [0] * domains
         self.all_bytes = 0
