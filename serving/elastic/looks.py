@@ -48,7 +48,7 @@ class Looks:
             self._shortage.no_longer_short(model)
             return
         if last.short:
-            self._shortage.is_short(model)
+            self._shortage.lacks(model)
         else:
             self._shortage.no_longer_short(model)
         if self._entered.get(model) != last.until_ns:
@@ -100,15 +100,15 @@ class Looks:
 
     def _begun(self, now_ns: int) -> list[str]:
         """A heap of the models that have a turn whether or not GPUs can be had."""
-        starved = set(self._shortage.starved)
-        self.changed &= self.active | starved
-        turns = list(self.changed)
+        active, is_starved = self.active, self._shortage.is_starved
+        turns = [model for model in self.changed if model in active or is_starved(model)]
+        self.changed = set(turns)
         expiries = self._expiries
         while expiries and expiries[0][0] <= now_ns:
             until_ns, model = heappop(expiries)
             if self._entered.get(model) == until_ns:
                 del self._entered[model]
-                if model in self.active:
+                if model in active:
                     turns.append(model)
         heapify(turns)
         return turns

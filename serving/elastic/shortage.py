@@ -2,8 +2,8 @@
 
 A model without any instance that can get none is *starved*: its scaler would give the same answer at every
 look of the load monitor. The scaler is asked again when a request for the model comes or goes, or GPUs can be
-had. One with an instance that can get no other is *short*: its scaler is asked again as well when its instances
-or loads change. So the cost of a look does not depend on how many models wait.
+had. One with an instance that can get no other is *short*: its scaler is asked again as well when its
+instances or loads change. So the cost of a look does not depend on how many models wait.
 """
 
 from bisect import bisect_right, insort
@@ -56,7 +56,11 @@ class Shortage:
         """Include the model in the next look again; False if it was not starved."""
         return _remove(self.starved, model)
 
-    def is_short(self, model: str) -> None:
+    def is_starved(self, model: str) -> bool:
+        """Whether the model is starved."""
+        return _place(self.starved, model) >= 0
+
+    def lacks(self, model: str) -> None:
         """Note that a model with an instance can get no other."""
         if _place(self.short, model) < 0:
             insort(self.short, model)
