@@ -23,6 +23,7 @@ INTERPRETED: Final[dict[str, str]] = {
     "serving/protocols/provisioning.py": _FACTS,
     "serving/protocols/scaling.py": _FACTS,
     "serving/protocols/stages.py": _FACTS,
+    "serving/elastic/offered_slots.py": "its class is a Sequence, from which no native class is derived",
     "serving/engine/batch_answers.py": _ANSWERS,
     "serving/parameters/cache_answers.py": _ANSWERS,
     "serving/protocols/live_answers.py": _ANSWERS,

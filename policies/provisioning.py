@@ -53,9 +53,10 @@ class NetworkProvisioner:
             draft.add("beside a holder", _beside_holders(wanted, draft, self._prunes))
         if not self._replica_can_send(wanted, draft):
             draft.add("from their own host's memory", _from_own_hosts(draft))
-        if draft.left and draft.slots:
-            targets = tuple([Target(slot.replica, slot.ports) for slot in draft.slots])
-            ranks = len(draft.slots[0].ports)
+        slots = draft.slots if draft.left else []
+        if slots:
+            targets = tuple([Target(slot.replica, slot.ports) for slot in slots])
+            ranks = len(slots[0].ports)
             sources = (*wanted.holders, *wanted.host_copies)
             plan = self._planner.plan(ScaleUp(sources, targets, draft.left, ranks), draft.loading)
             draft.add(f"over the network ({plan.reason})", plan.edges)
@@ -92,14 +93,12 @@ class StoreProvisioner:
         draft = _Draft(wanted)
         tiers = self._tiers if "remote" in self._tiers else [*self._tiers, "remote"]
         for position, tier in enumerate(tiers):
-            slots = [slot for slot in draft.slots if slot.cached] if tier == "host" else draft.slots
             if tier != "host" and tier not in wanted.stores:
                 continue
-            if tier == "ssd":
-                slots = [slot for slot in slots if not slot.no_ssd]
+            slots = draft.first_slots(cached=tier == "host", with_ssd=tier == "ssd")
             without = f", not in {' or '.join(tiers[:position])}" if position else ""
             reason = f"{tier} is tier {position + 1} of {len(tiers)}{without}"
-            edges = [_storage_edge(slot, tier, reason) for slot in slots[: draft.left]]
+            edges = [_storage_edge(slot, tier, reason) for slot in slots]
             draft.add(f"from {tier}", edges)
         return draft.provisioned(self._overlap, "no_copy")
 
@@ -116,7 +115,7 @@ class BinomialProvisioner:
     def provision(self, wanted: Provision) -> Provisioned:
         """The first slots by number, loaded in rounds from running replicas, or from host copies if none."""
         draft = _Draft(wanted)
-        targets = [Target(slot.replica, slot.ports) for slot in draft.slots[: draft.left]]
+        targets = [Target(slot.replica, slot.ports) for slot in draft.first_slots()]
         if not targets:
             return draft.provisioned(overlap=False, obstacle="no_copy")
         ranks = len(targets[0].ports)
@@ -142,19 +141,33 @@ class _Draft:
 
     def __init__(self, wanted: Provision) -> None:
         self.wanted = wanted
-        self.slots = sorted(wanted.slots, key=lambda slot: slot.replica)
         self.left = wanted.count
         self.loading = [source for source in wanted.loading if not source.out_busy]
+        self._taken: set[int] = set()
+        self._free: dict[int, GpuSlot] | None = None  # all that are not taken, once they were read
         self._edges: list[Edge] = []
         self._parts: list[str] = []
 
+    @property
+    def slots(self) -> list[GpuSlot]:
+        """All slots that are not taken, by number."""
+        if self._free is None:
+            slots = sorted(self.wanted.slots, key=lambda slot: slot.replica)
+            self._free = {slot.replica: slot for slot in slots if slot.replica not in self._taken}
+        return list(self._free.values())
+
+    def first_slots(self, cached: bool = False, with_ssd: bool = False) -> list[GpuSlot]:
+        """As many slots as are wanted, the lowest numbers of those that are not taken."""
+        if not self.left:
+            return []
+        return self.wanted.first_slots(self.left, cached=cached, with_ssd=with_ssd, besides=self._taken)
+
     def add(self, reason: str, edges: Sequence[Edge]) -> None:
         """Mark the edges' slots as taken; their numbers precede ``reason``."""
-        taken = {endpoint for edge in edges for endpoint in edge.targets}
+        taken = sorted({number for edge in edges for _, number in edge.targets})
         if not taken:
             return
-        started = [slot for slot in self.slots if endpoint_of(slot) in taken]
-        self.slots = [slot for slot in self.slots if endpoint_of(slot) not in taken]
+        started = [self._take(number) for number in taken]
         self.loading += [
             Source(endpoint_of(slot), slot.ports, any(port.serves_prefill for port in slot.ports))
             for slot in started
@@ -163,12 +176,19 @@ class _Draft:
         self._edges += edges
         self._parts.append(f"{len(started)} {reason}")
 
+    def _take(self, number: int) -> GpuSlot:
+        self._taken.add(number)
+        slot = self.wanted.slot(number) if self._free is None else self._free.pop(number, None)
+        assert slot is not None, f"slot {number} is not free"
+        return slot
+
     def provisioned(self, overlap: bool, obstacle: Obstacle) -> Provisioned:
         """The edges so far; ``obstacle``: why wanted slots stay free."""
         wanted = self.wanted
         parts = list(self._parts)
         if self.left:
-            parts.append(f"{self.left} without {'a source' if self.slots else 'a seat'}")
+            is_free = len(wanted.slots) > len(self._taken)
+            parts.append(f"{self.left} without {'a source' if is_free else 'a seat'}")
         served = wanted.count - self.left
         reason = f"{served} of {wanted.count} {wanted.role} instances: {', '.join(parts) or 'none wanted'}"
         return Provisioned(tuple(self._edges), overlap, reason, obstacle if self.left else None)
@@ -223,11 +243,11 @@ def _holder(endpoint: Endpoint, end: Source | Target, bytes_per_s: int) -> Holde
 def _beyond_memory(wanted: Provision) -> Obstacle:
     """Why provisioners that load from instances and hosts' memory alone cannot load."""
     in_memory = wanted.holders or wanted.loading or wanted.host_copies
-    return "no_path" if in_memory or any(slot.cached for slot in wanted.slots) else "no_copy"
+    return "no_path" if in_memory or wanted.first_slots(1, cached=True) else "no_copy"
 
 
 def _from_own_hosts(draft: _Draft) -> list[Edge]:
-    cached = [slot for slot in draft.slots if slot.cached][: draft.left]
+    cached = draft.first_slots(cached=True)
     holders = len(draft.wanted.holders)
     why = f"no replica is free to send ({holders} hold it), host memory is nearer than the network"
     return [_storage_edge(slot, "host", why) for slot in cached]

@@ -50,6 +50,7 @@ class Controller:
         self.elastic, self._transfer_ids, self._streams = elastic, routes.transfer_ids, routes.streaming
         # Reports and arrivals are too frequent to forward to a ReplicaControl that ignores them.
         self._scales = elastic.scales
+        self._touched = elastic.touched
         own: dict[type, Handler] = {
             Sent: self._sent,
             Lost: self._lost,
@@ -89,8 +90,10 @@ class Controller:
                     for request in finished:
                         del requests[request]
                     self.finished += len(finished)
-                if self._scales and (engine.hands_over or engine.state is _IDLE):
-                    self.elastic.ran(now_ns, event.replica, actions)
+                if self._scales:
+                    self._touched.add(engine.replica.model)
+                    if engine.hands_over or engine.state is _IDLE:
+                        self.elastic.ran(now_ns, event.replica, actions)
             elif type(event) is Arrived:
                 self._arrived(now_ns, event.request, actions)
             else:
@@ -104,6 +107,8 @@ class Controller:
 
     def _settle(self, now_ns: int, actions: list[Action]) -> None:
         """End the requests that waited too long for a stage, and those whose clients went away."""
+        going = (*self._present.timed_out, *self.aborts.leaving)
+        self._touched.update([self.requests[one].model for one in going if one in self.requests])
         for request in self._present.timed_out:
             del self.requests[request]
         self.failed += len(self._present.timed_out)
@@ -133,6 +138,7 @@ class Controller:
         self.requests[request.id] = request
         service.arrived(request, actions)
         if self._scales:
+            self._touched.add(request.model)
             self.elastic.arrived(now_ns, request, actions)
 
     def _reject(self, request: Request, reason: str, actions: list[Action]) -> None:
@@ -141,13 +147,16 @@ class Controller:
 
     def _sent(self, now_ns: int, event: Sent, actions: list[Action]) -> None:
         """A transfer of KV or activations has ended."""
-        source = self.services[self._transfer_ids.model_of(event.transfer)].sent(event, actions)
+        model = self._transfer_ids.model_of(event.transfer)
+        self._touched.add(model)
+        source = self.services[model].sent(event, actions)
         if source is not None:
             self.elastic.ran(now_ns, source, actions)
 
     def _streaming(self, replica: int) -> Streaming:
         model = self.engines[replica].replica.model
         assert model in self._streams, f"replica {replica} does not run by itself"
+        self._touched.add(model)
         return self._streams[model]
 
     def _streamed(self, now_ns: int, event: Streamed, actions: list[Action]) -> None:
@@ -186,6 +195,7 @@ class Controller:
         engine = self.engines[event.replica]
         if engine.state is EngineState.LOST:
             return
+        self._touched.add(engine.replica.model)
         if engine.state is not EngineState.VACANT:  # else it left before, with old parameters only
             failed = self.services[engine.replica.model].lose(engine, event.cause, actions)
             for request in failed:

@@ -14,7 +14,7 @@ Terms = tuple[tuple[str, float], ...]
 """(Term, seconds), in the order in which they happen."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Starting:
     """The state before every start of a run (docs/STARTUP.md).
 

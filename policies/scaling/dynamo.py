@@ -29,6 +29,7 @@ class DynamoThroughput:
 
     def __init__(
         self,
+        *,
         estimates: Estimates,
         forecast: str = "constant",
         tpot_ms: float = 50.0,
@@ -115,6 +116,7 @@ class DynamoLoad:
 
     def __init__(
         self,
+        *,
         ttft_ms: float = 1000.0,
         tpot_ms: float = 50.0,
         slack: float = 0.8,

@@ -78,6 +78,7 @@ class Hpa:
 
     def __init__(
         self,
+        *,
         metric: str = "waiting",
         target: float = 5.0,
         roles: Sequence[str] = ROLES,

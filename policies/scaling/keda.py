@@ -19,6 +19,7 @@ class Keda:
 
     def __init__(
         self,
+        *,
         metric: str = "concurrency",
         threshold: float = 16.0,
         activation_threshold: float = 0.0,

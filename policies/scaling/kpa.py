@@ -50,6 +50,7 @@ class Kpa:
 
     def __init__(
         self,
+        *,
         metric: str = "concurrency",
         target: float = 16.0,
         tick_s: float = 2.0,
@@ -121,6 +122,7 @@ class Apa:
 
     def __init__(
         self,
+        *,
         metric: str = "concurrency",
         target: float = 16.0,
         period_s: float = 15.0,

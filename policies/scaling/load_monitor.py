@@ -4,7 +4,7 @@ It starts instances when the load exceeds even a rule's upper bound. It drains o
 under the lower bound for a while. The rules are in ``policies.scaling.rules``.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import floor, inf
@@ -20,7 +20,15 @@ from policies.scaling.rules import (
     scaling_rules,
     within,
 )
-from serving.protocols.scaling import Act, InstanceView, NoChangeBounds, RoleView, ScaleDecision, ScalingView
+from serving.protocols.scaling import (
+    Act,
+    InstanceView,
+    NoChangeBounds,
+    Offer,
+    RoleView,
+    ScaleDecision,
+    ScalingView,
+)
 from serving.vocabulary.replica import Role
 
 # Ranges of load in which a role of a given size neither grows nor shrinks, so the rules can be skipped.
@@ -376,28 +384,25 @@ def _may_go(role: RoleView) -> list[InstanceView]:
     return [] if len(serving) == 1 and role.in_state("loading") else serving
 
 
-def instance_to_take(
-    views: Sequence[ScalingView], wanting: str, rules: Mapping[str, ScalingRules]
-) -> ScaleDecision | None:
-    """The instance another model may give up for ``wanting``, as its drain; None if no model can.
+class SurplusArbiter:
+    """A model gives up an idle instance of the role in which it has the most instances beyond its need.
 
-    The instance is idle, and of the role in which its model has the most instances beyond its need. Among
-    these the one idle longest is taken. ``rules`` by model. Ties go by model, role and id.
+    Among these it is the one idle longest. Ties go by role and id. ``rules_of``: the rules of a model.
     """
-    idle_roles = []
-    for view in views:
-        for role in view.roles if view.model != wanting else ():
+
+    def __init__(self, rules_of: Callable[[str], ScalingRules]) -> None:
+        self._rules_of = rules_of
+
+    def offer(self, view: ScalingView) -> Offer | None:
+        """The instance that the model gives up first; None if it needs all that it has."""
+        return min(self._offers(view), default=None)
+
+    def _offers(self, view: ScalingView) -> Iterator[Offer]:
+        for role in view.roles:
             idle = [instance for instance in _may_go(role) if instance.idle_since_ns is not None]
             if not idle:
                 continue
-            slack = role.supply - within(role, need_of(view, role, rules[view.model]).most)
-            idle_roles += [
-                (-slack, instance.idle_since_ns, view.model, role.role, instance.id)
-                for instance in idle
-                if slack > 0
-            ]
-    if not idle_roles:
-        return None
-    slack, _, model, role_name, taken = min(idle_roles)
-    reason = f"{wanting} lacks instances, and {model} has {-slack} more than it needs"
-    return ScaleDecision(act="drain", model=model, role=role_name, count=1, instances=(taken,), reason=reason)
+            most = need_of(view, role, self._rules_of(view.model)).most
+            surplus = role.supply - within(role, most)
+            for instance in idle if surplus > 0 else ():
+                yield Offer(-surplus, instance.idle_since_ns or 0, view.model, role.role, instance.id)

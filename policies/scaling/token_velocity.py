@@ -36,6 +36,7 @@ class TokenVelocity:
 
     def __init__(
         self,
+        *,
         prefill_tokens_per_s: float = 0.0,
         threshold_s: float = 1.5,
         kv_use: float = 0.8,
@@ -97,6 +98,7 @@ class TokenScale:
 
     def __init__(
         self,
+        *,
         estimates: Estimates,
         output_tokens: float = 200.0,
         tpot_ms: float = 50.0,
@@ -167,6 +169,7 @@ class HeteroScale:
 
     def __init__(
         self,
+        *,
         tokens_per_s: float = 1000.0,
         prefill_per_decode: float = 1.0,
         tpot_ms: float = 50.0,

@@ -24,6 +24,7 @@ class WvaV1:
 
     def __init__(
         self,
+        *,
         kv_threshold: float = 0.8,
         queue_threshold: float = 5.0,
         kv_spare: float = 0.1,
@@ -90,6 +91,7 @@ class WvaV2:
 
     def __init__(
         self,
+        *,
         up: float = 0.85,
         down: float = 0.7,
         kv_share: float = 0.8,

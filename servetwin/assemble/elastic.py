@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from hwmodels.topology.spec import ClusterSpec, Rate
 from hwmodels.topology.topology import Topology, build
-from policies.scaling.load_monitor import LoadMonitor, instance_to_take
+from policies.scaling.load_monitor import LoadMonitor, SurplusArbiter
 from servetwin.assemble.data_plane import spec_of
 from servetwin.assemble.hosted import HostedModel, hosted_models
 from servetwin.assemble.sizes import Bounds, bounds_of
@@ -19,7 +19,6 @@ from serving.kv.handover import HandOverRules
 from serving.parameters.cluster_map import ClusterMap
 from serving.protocols.live import LivePolicy
 from serving.protocols.planning import Port
-from serving.protocols.scaling import ScaleDecision, ScalingView
 from serving.vocabulary.errors import UserError
 from serving.vocabulary.estimates import Estimates, ModelEstimates
 from serving.vocabulary.replica import Replica, Role
@@ -102,23 +101,20 @@ def elastic_of(config: RunConfig, prototypes: Mapping[str, Replica], estimates: 
     scaler = make_policy("system/scaler", system.scaler, estimates=estimates)
     period_ns, signals = _signals_of(config, scaler)
     setup = ElasticSetup(
-        cluster,
-        {model.name: _with_tp(prototypes[model.name], model.tp) for model in hosted},
-        {model.name: _limits(config, model, bounds, estimates, cluster) for model in hosted},
-        period_ns,
-        round(system.instances.keep_parameters_ms * NS_PER_MS),
-        signals,
+        cluster=cluster,
+        prototypes={model.name: _with_tp(prototypes[model.name], model.tp) for model in hosted},
+        limits={model.name: _limits(config, model, bounds, estimates, cluster) for model in hosted},
+        period_ns=period_ns,
+        park_ns=round(system.instances.keep_parameters_ms * NS_PER_MS),
+        signals=signals,
     )
     provisioner = make_policy("system/provision", system.provision, estimates=estimates)
     live: LivePolicy | None = None
     if system.live.name != "none":
         live = make_policy("system/live", system.live, ttft_slo_ms=config.slo.ttft_ms)
 
-    def arbiter(views: Sequence[ScalingView], wanting: str) -> ScaleDecision | None:
-        if not isinstance(scaler, LoadMonitor):
-            return None  # only the load monitor's rules define surplus instances
-        return instance_to_take(views, wanting, {view.model: scaler.rules_of(view.model) for view in views})
-
+    # Only the load monitor's rules define surplus instances.
+    arbiter = SurplusArbiter(scaler.rules_of) if isinstance(scaler, LoadMonitor) else None
     return ElasticParts(setup, ElasticPolicies(scaler, provisioner, arbiter, live), copies)
 
 

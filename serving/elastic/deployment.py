@@ -122,6 +122,10 @@ class Deployment:
             live.begin(now_ns, number)
         return set(chosen)
 
+    def model_of(self, event: Loaded | LoadStopped) -> str:
+        """The model of the load that an event reports on."""
+        return self._progress.load_of(event).model
+
     def loaded(self, now_ns: int, event: Loaded, actions: list[Action]) -> None:
         """Book more loaded layers; an instance serves once all layers are loaded."""
         load = self._progress.load_of(event)
@@ -221,6 +225,7 @@ class Deployment:
     def lost_link(self, now_ns: int, event: LostLink, actions: list[Action]) -> None:
         """Plan GPUs behind a lost NIC as if behind the next NIC of their host."""
         self.cluster = self.cluster.without_nic(event.nic)
+        self.instances.rewired(self.cluster)
 
     def switch_role(self, number: int, role: Role, reason: str, actions: list[Action]) -> None:
         """Change the role of a serving instance."""
@@ -230,6 +235,6 @@ class Deployment:
         """Let an instance whose parameters are still on its GPUs serve again."""
         self._placement.occupy(number, role, True, reason, actions)
         self.active_ns[number] = now_ns
-        part, host = self.instances.slots[number].part, self._placement.host_of(number)
+        part, host = self.instances.replica(number).part, self._placement.host_of(number)
         self.checked_copies.deployed(part, number, host, now_ns)
         self._placement.join(number, actions)

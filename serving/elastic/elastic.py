@@ -1,35 +1,29 @@
 """The elastic controller: when it looks at a model, and which policy decides about the model's instances.
 
-Once per period of the load monitor the controller looks at every model that is not at rest. It looks at a
-model without instances as soon as a request arrives; docs/STATES.md has the table.
+Once per period of the load monitor the controller looks at every model about which something has changed. It
+looks at a model without instances as soon as a request arrives; docs/STATES.md has the table.
 ``serving.elastic.deployment`` carries out what the policies decide.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
-from typing import NamedTuple
 
 from serving.elastic.deployment import Deployment
-from serving.elastic.instances import Instances
+from serving.elastic.idle_offers import IdleOffers
+from serving.elastic.live_role import LiveRole
+from serving.elastic.looks import Looks
 from serving.elastic.replica_control import Handler
 from serving.elastic.setup import ElasticParts
 from serving.elastic.shortage import Shortage
-from serving.elastic.signals import LoadTimes, ModelSignals, SignalRules
+from serving.elastic.signals import ModelSignals, signals_of
 from serving.elastic.stall_detection import StallDetector
+from serving.elastic.standing_answers import StandingAnswers
 from serving.engine.engine import Engine
 from serving.engine.load_reports import LoadReports
 from serving.protocols.provisioning import MissingInstances
-from serving.protocols.scale_answers import CheckedScaler, checked_arbiter
-from serving.protocols.scaling import (
-    OBSTACLES,
-    InstanceState,
-    InstanceView,
-    NoChangeBounds,
-    Obstacle,
-    ScaleDecision,
-    ScalingView,
-)
+from serving.protocols.scale_answers import CheckedArbiter, CheckedScaler, taken_for
+from serving.protocols.scaling import OBSTACLES, Obstacle, ScaleDecision, ScalingView
 from serving.services.rounds import Rounds, Ticks
 from serving.services.service import Service
 from serving.vocabulary.actions import Action
@@ -49,137 +43,13 @@ from serving.vocabulary.request import Request
 
 SETTLED_LOOKS = 8  # if rounds are more frequent than looks, ticks say little about the monitor's decisions
 
-# The load monitor's view of one model, read from live data at each access and never copied.
-
-
-class LiveRole:
-    """serving.protocols.scaling.RoleView of one role of one model."""
-
-    __slots__ = (
-        "_instances", "_last_ran_ns", "_model", "_reports", "_service", "maximum", "minimum", "role",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        model: str,
-        role: Role,
-        *,
-        bounds: tuple[int, int],
-        instances: Instances,
-        service: Service,
-        last_ran_ns: dict[int, int],
-        reports: LoadReports | None = None,
-    ) -> None:
-        """``bounds``: the fewest and the most instances. ``last_ran_ns``: when each replica last reported.
-
-        ``reports``: the load reports of the model's instances, if a policy reads them.
-        """
-        self.role = role
-        self.minimum, self.maximum = bounds
-        self._model = model
-        self._instances = instances
-        self._service = service
-        self._last_ran_ns = last_ran_ns
-        self._reports = reports
-
-    @property
-    def supply(self) -> int:
-        """Number of instances that serve or load."""
-        return self._instances.supply(self._model, self.role)
-
-    def in_state(self, state: InstanceState) -> list[InstanceView]:
-        """The instances in this state, by id."""
-        views = []
-        for instance in self._instances.of(self._model, self.role):
-            if instance.state == state:
-                number = instance.replica.id
-                outstanding = self._service.outstanding(number)
-                idle_since_ns = None if outstanding else self._last_ran_ns.get(number, 0)
-                report = None if self._reports is None else self._reports.of(number)
-                views.append(InstanceView(number, state, outstanding, idle_since_ns, report))
-        return views
-
-
-class LastAnswer(NamedTuple):
-    """The inputs of the scaler's last answer for a model: while they are unchanged it is not asked again.
-
-    ``loads``: see ``loads_of``. ``changes``: how often the model's instances had changed. ``until_ns``: when
-    the answer expires. ``shortage``: the model lacked instances, so free GPUs also change the answer.
-    """
-
-    loads: tuple[int, int, int]
-    changes: int
-    until_ns: int
-    short: bool
-
-
-def loads_of(model: ScalingView | Service) -> tuple[int, int, int]:
-    """Backlog, KV and migrating tokens."""
-    return model.backlog_tokens, model.kv_tokens, model.migrating_tokens
-
-
-# Scaler answers that still hold: while loads are within bounds, or until a time.
-
-
-class StandingAnswers:
-    """``no_change_bounds``: for each model, the load bounds within which the scaler decides nothing."""
-
-    __slots__ = ("_last", "_scaler", "no_change_bounds")
-
-    def __init__(self, scaler: CheckedScaler) -> None:
-        self._scaler = scaler
-        self.no_change_bounds: dict[str, NoChangeBounds] = {}
-        self._last: dict[str, LastAnswer] = {}
-
-    def names_bounds(self, view: ScalingView) -> bool:
-        """Whether the scaler names such bounds.
-
-        The bounds are kept: the model is not looked at until one of its loads exceeds its bound.
-        """
-        ask = self._scaler.no_change_bounds
-        bounds = None if ask is None else ask(view)
-        if bounds is None:
-            self.no_change_bounds.pop(view.model, None)
-            return False
-        self.no_change_bounds[view.model] = bounds
-        return True
-
-    def forget(self, model: str) -> None:
-        """Drop the model's answer: the scaler decided a change."""
-        self._last.pop(model, None)
-
-    def keep(self, view: ScalingView, changes: int, short: bool) -> None:
-        """Keep an answer with no decision or only shortages. ``changes``: as in ``Instances``."""
-        if self._scaler.no_change_until_ns is not None:
-            until_ns = self._scaler.no_change_until_ns(view)
-            self._last[view.model] = LastAnswer(loads_of(view), changes, until_ns, short)
-
-    def holds(
-        self, now_ns: int, model: str, changes: int, service: Service, gpus_obtainable: Callable[[], bool]
-    ) -> bool:
-        """Whether the scaler would repeat its last answer, and the answer would have no effect."""
-        last = self._last.get(model)
-        return (
-            last is not None
-            and now_ns < last.until_ns
-            and last.changes == changes
-            and last.loads == loads_of(service)
-            and not (last.short and gpus_obtainable())
-        )
-
-    def until_ns(self) -> list[int] | None:
-        """Until when the last answers hold; None if the scaler does not say."""
-        if self._scaler.no_change_until_ns is None:
-            return None
-        return [last.until_ns for last in self._last.values()]
-
 
 class Elastic:
     """Asks the scaling policies and lets ``deployment`` carry out their decisions."""
 
     __slots__ = (
-        "_active", "_arbiter", "_idle_models", "_last_ran_ns", "_live", "_present", "_roles", "_scaler",
-        "_services", "_setup", "_shortage", "_signals", "answers", "deployment", "scales", "ticks",
+        "_last_ran_ns", "_live", "_offers", "_present", "_roles", "_scaler", "_services", "_setup",
+        "_shortage", "_signals", "answers", "deployment", "looks", "scales", "ticks", "touched",
     )  # fmt: skip
 
     def __init__(
@@ -201,7 +71,6 @@ class Elastic:
         self.scales, self._present = True, present
         self._setup = setup = parts.setup
         self._scaler = CheckedScaler(parts.policies.scaler)
-        self._arbiter = checked_arbiter(parts.policies.arbiter)
         self.deployment = Deployment(parts, placed, engines, services, place)
         instances, last_ran_ns = self.deployment.instances, self.deployment.active_ns
         self._live = instances.live
@@ -221,40 +90,37 @@ class Elastic:
             )
             for model, limits in setup.limits.items()
         }
-        self._active: set[str] = set()  # models that are not at rest
         self.ticks = Ticks(setup.period_ns, rounds)
         self._shortage = Shortage()
-        # Models with an idle instance; None: not computed yet
-        self._idle_models: list[ScalingView] | None = None
+        self.touched = instances.touched  # the controller adds models whose requests have changed
+        self.touched.update(setup.limits)
+        self.looks = Looks(self._shortage, self.touched)
+        self._offers = IdleOffers(
+            CheckedArbiter(parts.policies.arbiter),
+            instances,
+            lambda model, replica: services[model].outstanding(replica) > 0,
+            self.view,
+        )
         self._last_ran_ns = last_ran_ns
         self.answers = StandingAnswers(self._scaler)
-        self._signals = {} if setup.signals is None else self._models_signals(setup.signals, engines)
-
-    def _models_signals(self, rules: SignalRules, engines: Mapping[int, Engine]) -> dict[str, ModelSignals]:
-        """What monitoring knows of each model, for a scaler that reads it."""
-        counts, deployment = self._present.step_counts, self.deployment
-        counts.read = counts.measures = True
-        loads = LoadTimes(deployment.log.events)
-        return {
-            model: ModelSignals(
-                model,
-                [role.role for role in roles],
-                rules,
-                instances=deployment.instances,
+        self._signals: dict[str, ModelSignals] = {}
+        if setup.signals is not None:
+            self._signals = signals_of(
+                setup.signals,
+                {model: [role.role for role in roles] for model, roles in self._roles.items()},
+                instances=instances,
                 engines=engines,
-                service=self._services[model],
-                counts=counts,
-                loads=loads,
+                services=services,
+                counts=present.step_counts,
+                events=self.deployment.log.events,
             )
-            for model, roles in self._roles.items()
-        }
 
     def handlers(self) -> Mapping[type, Handler]:
         """Handlers for ticks of the load monitor, loads of parameters, and losses."""
         return {
             Opened: self._opened,
-            Loaded: self.deployment.loaded,
-            LoadStopped: self.deployment.load_stopped,
+            Loaded: self._loaded,
+            LoadStopped: self._load_stopped,
             Woke: self._woke,
             LossNotice: self._loss_notice,
             LostHost: self._lost_host,
@@ -264,13 +130,20 @@ class Elastic:
 
     def _loss_notice(self, now_ns: int, event: LossNotice, actions: list[Action]) -> None:
         """Handle a loss notice: the load monitor will look at the instance's model."""
-        self._idle_models = None
         instance = self._live.get(event.number) if event.what == "replica" else None
         self.deployment.loss_notice(now_ns, event, actions)
         if instance is not None:
-            self._active.add(instance.replica.model)
+            self.looks.add(instance.replica.model)
             if not self.ticks.armed:
                 self.ticks.arm(now_ns, actions)
+
+    def _loaded(self, now_ns: int, event: Loaded, actions: list[Action]) -> None:
+        self.touched.add(self.deployment.model_of(event))
+        self.deployment.loaded(now_ns, event, actions)
+
+    def _load_stopped(self, now_ns: int, event: LoadStopped, actions: list[Action]) -> None:
+        self.touched.add(self.deployment.model_of(event))
+        self.deployment.load_stopped(now_ns, event, actions)
 
     def _lost_host(self, now_ns: int, event: LostHost, actions: list[Action]) -> None:
         self.deployment.lost_host(now_ns, event.host, actions)
@@ -320,14 +193,13 @@ class Elastic:
         model = request.model
         if self._signals:
             self._signals[model].arrived(now_ns, request)
-        if model not in self._active:
+        if model not in self.looks.active:
             bounds = self.answers.no_change_bounds.get(model)
             if bounds is not None and self._services[model].backlog_tokens <= bounds.backlog_tokens:
                 return
-            self._active.add(model)
+            self.looks.add(model)
             later = self._shortage.wake(model) or self._present.scheduler_lost
             if not later and any(not role.supply for role in self._roles[model]):
-                self._idle_models = None
                 self._decide(now_ns, model, actions)
         if not self.ticks.armed:
             self.ticks.arm(now_ns, actions)
@@ -342,61 +214,73 @@ class Elastic:
             self.deployment.drains.release_gpus(now_ns, replica, actions)
             if not self.ticks.armed and self.deployment.drains.waits():
                 self.ticks.arm(now_ns, actions)
-        elif instance.role != "decode" and (model := instance.replica.model) not in self._active:
+        elif instance.role != "decode" and (model := instance.replica.model) not in self.looks.active:
             # Prompts were computed, so decoding needs memory: more than within the bounds?
             bounds, service = self.answers.no_change_bounds.get(model), self._services[model]
             if bounds is None:
                 return
             if service.kv_tokens > bounds.kv_tokens or service.migrating_tokens > bounds.migrating_tokens:
-                self._active.add(model)
+                self.looks.add(model)
                 if not self.ticks.armed:
                     self.ticks.arm(now_ns, actions)
 
     def _woke(self, now_ns: int, event: Woke, actions: list[Action]) -> None:
         """Handle a tick: look at the active models if a period of the load monitor has ended."""
+        if self.ticks.has_rounds:
+            self.touched.update(self._services)
         if not self.ticks.woke(now_ns, actions):
             return
-        self._idle_models = None
-        for model in sorted(self._active) if self._signals else ():
+        for model in sorted(self.looks.active) if self._signals else ():
             self._signals[model].scrape(now_ns)
         if not self._present.scheduler_lost:  # it would decide
             self._look_at_models(now_ns, actions)
         if self.deployment.drains.drained:
             self.deployment.drains.reclaim_all(now_ns, actions)
-        if self._active or self._shortage.starved or self.deployment.drains.waits():
+        if self.looks.active or self._shortage.starved or self.deployment.drains.waits():
             self.ticks.arm(now_ns, actions)
 
     def _look_at_models(self, now_ns: int, actions: list[Action]) -> None:
-        """Ask the scaler about each active model, unless its last answer holds."""
-        shortage = self._shortage
-        for model in shortage.in_turn(
-            sorted(self._active),
+        """Ask the scaler about each model that has a turn, unless its last answer holds."""
+        shortage, looks = self._shortage, self.looks
+        for model in looks.in_turn(
+            now_ns,
             lambda: self._any_gpus_obtainable(now_ns),
             lambda name: self._gpus_obtainable(now_ns, name),
+            self._note,
         ):
             if shortage.wake(model):
-                self._active.add(model)
+                looks.active.add(model)
             elif self._last_answer_holds(now_ns, model):
+                looks.answered(model, self.answers.last(model))
                 continue
             self._look_at(now_ns, model, actions)
+
+    def _note(self) -> None:
+        """Tell those concerned of the models about which something has changed."""
+        if self.touched:
+            self._offers.touch(self.touched)
+            self.looks.note()
 
     def _look_at(self, now_ns: int, model: str, actions: list[Action]) -> None:
         """Ask the scaler about a model; leave a model without decisions out of later looks."""
         decisions = self._decide(now_ns, model, actions)
+        looks, answers = self.looks, self.answers
         if any(decision.act != "shortage" for decision in decisions):
-            self.answers.forget(model)
+            answers.forget(model)
         else:
             view = self.view(now_ns, model)
-            if not decisions and self.answers.names_bounds(view):
-                self._active.discard(model)
+            if not decisions and answers.names_bounds(view):
+                looks.remove(model)
                 return
-            if decisions and not self.deployment.instances.of(model) and self.answers.names_bounds(view):
-                self._active.discard(model)
+            if decisions and not self.deployment.instances.of(model) and answers.names_bounds(view):
+                looks.remove(model)
                 self._shortage.starve(model)
                 return
-            self.answers.keep(view, self.deployment.instances.changes[model], bool(decisions))
+            answers.keep(view, self.deployment.instances.changes[model], bool(decisions))
         if self._at_rest(model):
-            self._active.discard(model)
+            looks.remove(model)
+        else:
+            looks.answered(model, answers.last(model))
 
     def _last_answer_holds(self, now_ns: int, model: str) -> bool:
         changes = self.deployment.instances.changes[model]
@@ -404,27 +288,13 @@ class Elastic:
         return self.answers.holds(now_ns, model, changes, self._services[model], obtainable)
 
     def _any_gpus_obtainable(self, now_ns: int) -> bool:
-        """Whether any model could get GPUs: free ones, or those of another model's idle instance."""
-        return self.deployment.instances.has_free() or bool(self._idle(now_ns))
+        """Whether any model could get GPUs: free ones, or those of an instance that a model gives up."""
+        return self.deployment.instances.has_free() or self._offers.is_offered(now_ns)
 
     def _gpus_obtainable(self, now_ns: int, model: str) -> bool:
         instances = self.deployment.instances
         free = instances.spare(model, now_ns) > 0 or bool(instances.parked(model, now_ns))
-        return free or bool(self._idle(now_ns))
-
-    def _idle(self, now_ns: int) -> list[ScalingView]:
-        """Views of models with an idle instance they may give up; computed once per look and change."""
-        if self._idle_models is None:
-            instances, services = self.deployment.instances, self._services
-            self._idle_models = [
-                self.view(now_ns, model)
-                for model in instances.models
-                if any(
-                    instance.state == "serving" and not services[model].outstanding(instance.replica.id)
-                    for instance in instances.of(model)
-                )
-            ]
-        return self._idle_models
+        return free or self._offers.is_offered(now_ns, model)
 
     def lost(self, now_ns: int, replica: int, cause: str, actions: list[Action]) -> None:
         """Remove a lost instance with its parameters, or lost GPUs that only kept parked parameters."""
@@ -432,7 +302,7 @@ class Elastic:
         if instance is None:
             self.deployment.instances.unpark(replica)
             return
-        self._active.add(instance.replica.model)
+        self.looks.add(instance.replica.model)
         self.deployment.lost(now_ns, replica, cause, actions)
         if not self.ticks.armed:
             self.ticks.arm(now_ns, actions)
@@ -464,8 +334,6 @@ class Elastic:
 
     def _carry_out(self, now_ns: int, decision: ScaleDecision, actions: list[Action]) -> None:
         act, deployment, reason = decision.act, self.deployment, decision.reason
-        if act != "shortage":
-            self._idle_models = None
         if act == "load":
             self._load(now_ns, decision, actions)
         elif act == "shortage":
@@ -497,7 +365,7 @@ class Elastic:
             self.deployment.log.short(now_ns, decision, shortage, missing.obstacle)
 
     def _take_instance(self, now_ns: int, decision: ScaleDecision, actions: list[Action]) -> None:
-        """No GPUs are free: ask the arbiter for an instance of another model."""
+        """No GPUs are free: take an instance that another model gives up."""
         model = decision.model
         obstacle: Obstacle = "no_gpu"
         if self.deployment.instances.spare(model, now_ns):  # kept for loads that have failed to begin
@@ -505,13 +373,10 @@ class Elastic:
         self._record_shortage(now_ns, decision, MissingInstances(decision.count, obstacle))
         if obstacle != "no_gpu":
             return
-        idle_models = self._idle(now_ns)
-        other_models = [view for view in idle_models if view.model != model]
-        taken = self._arbiter(other_models, model) if other_models else None
-        if taken is not None:
-            self._carry_out(now_ns, taken, actions)
-        elif len(other_models) == len(idle_models):
-            self._idle_models = []  # no other model would get one either
+        self._note()
+        offer = self._offers.best(now_ns, model)
+        if offer is not None:
+            self._carry_out(now_ns, taken_for(model, offer), actions)
 
     def _at_rest(self, model: str) -> bool:
         """Whether only a new request can lead to another decision of the scaler."""

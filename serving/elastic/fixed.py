@@ -32,7 +32,7 @@ class FixedReplicas:
     The target replicas of these loads take requests at once and serve them once their parameters are loaded.
     """
 
-    __slots__ = ("_engines", "_left", "_loads", "_rounds", "_services", "_starts", "scales")
+    __slots__ = ("_engines", "_left", "_loads", "_rounds", "_services", "_starts", "scales", "touched")
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class FixedReplicas:
         self._rounds = rounds
         self._loads = Loads()
         self._left: set[int] = set()
-        self.scales = False
+        self.scales, self.touched = False, set[str]()
 
     @property
     def has_rounds(self) -> bool:

@@ -1,21 +1,21 @@
 """Which GPUs belong to which instance: slots, their occupation, and the state of every instance.
 
 A slot is a group of GPUs of one host that could serve a model, or of whole hosts of one scale-up domain if an
-instance has more GPUs than a host. It gets a replica number when it is first
-considered and keeps it, so a replica started there again has the same number. docs/STATES.md has the table of
-states and events of an instance.
+instance has more GPUs than a host (``serving.elastic.free_groups``). docs/STATES.md has the table of states
+and events of an instance.
 """
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from serving.elastic.free_groups import NO_OWNER, FreeGroups, Offer, SlotNumbers
 from serving.parameters.cluster_map import ClusterMap
 from serving.protocols.scaling import InstanceState
 from serving.vocabulary.layers import Part
 from serving.vocabulary.replica import Replica, Role
 
-_NO_OWNER, _GONE = -1, -2
+_GONE = -2  # instead of a GPU's owner: the GPU is lost
 _SUPPLIES = ("serving", "loading")
 
 
@@ -34,8 +34,8 @@ class Instances:
     """All instances of all models on one cluster."""
 
     __slots__ = (
-        "_cluster", "_free", "_numbers", "_of_model", "_owner", "_parked", "_prototypes", "_slots",
-        "_supply", "changes", "live", "slots",
+        "_behind_nic", "_cluster", "_free", "_numbers", "_of_model", "_owner", "_parked", "_prototypes",
+        "_replicas", "_supply", "changes", "live", "prefilling_nics", "touched",
     )  # fmt: skip
 
     def __init__(
@@ -44,20 +44,23 @@ class Instances:
         """``prototypes``: a replica of each model, without number and GPUs; ``placed`` ones serve."""
         self._cluster = cluster
         self._prototypes = prototypes
-        self._owner = [_NO_OWNER] * len(cluster.ports)
-        self._slots: dict[tuple[str, int], int] = {}  # (model, first GPU) -> number
-        self.slots: dict[int, Replica] = {}
+        self._owner = [NO_OWNER] * len(cluster.ports)
+        self._numbers = SlotNumbers()
+        self._replicas: dict[int, Replica] = {}  # those that were started
         self.live: dict[int, Instance] = {}
         self.changes: Counter[str] = Counter()  # model -> how often one of its instances changed
+        self.touched = set[str]()  # models of which an instance changed; whoever reads them takes them out
         self._of_model: dict[str, dict[int, Instance]] = {}  # the same instances, by model
         self._parked: dict[int, int] = {}  # replica -> until when its parameters are kept on free GPUs
         self._supply: Counter[tuple[str, Role]] = Counter()
-        self._free: dict[int, set[int]] = {}  # GPUs of an instance -> first GPUs of the free groups
+        self._free = FreeGroups(cluster, self._owner)
+        self._behind_nic: Counter[int] = Counter()  # NIC -> GPUs behind it that serve prefill
+        self.prefilling_nics = 0  # the set of those NICs: bit n stands for NIC n
         for replica in placed:
-            self._slots[replica.model, replica.gpus[0]] = replica.id
-            self.slots[replica.id] = replica
+            runs = self._numbers.number(replica.model, 1 << replica.gpus[0])
+            assert runs[-1].start == replica.id, f"replica {replica.id} is not placed in order of its number"
+            self._replicas[replica.id] = replica
             self._occupy(replica, replica.role, "serving")
-        self._numbers = len(placed)
 
     def supply(self, model: str, role: Role) -> int:
         """Number of instances that serve or load."""
@@ -75,7 +78,7 @@ class Instances:
 
     def has_free(self) -> bool:
         """Whether a model may find free GPUs, or an instance whose parameters are still on GPUs."""
-        return any(self._free.values()) or bool(self._parked)
+        return self._free.any() or bool(self._parked)
 
     def part_of(self, model: str) -> Part:
         """The layers of the model that one instance holds."""
@@ -85,50 +88,24 @@ class Instances:
         """Number of GPUs of one instance."""
         return len(self._prototypes[model].gpus)
 
-    def free_slots(self, model: str) -> list[Replica]:
-        """The model's slots whose GPUs are all free, in index order."""
+    def free_slots(self, model: str) -> Offer:
+        """The model's slots whose GPUs are all free; those without a number get one."""
         size = self.gpus_per_instance(model)
-        return [self._slot_at(model, first, size) for first in sorted(self._free_of(size))]
+        free = self._free.of(size)
+        return Offer(free, self._numbers.number(model, free), size)
 
-    def _free_of(self, size: int) -> set[int]:
-        """First GPUs of the free groups of ``size``; kept up to date after the first call."""
-        free_ids = self._free.get(size)
-        if free_ids is None:
-            free_ids = self._free[size] = set()
-            for region in self._cluster.regions(size):
-                free_ids.update(
-                    first
-                    for first in range(region.start, region.stop - size + 1, size)
-                    if self._is_free(first, size)
-                )
-        return free_ids
-
-    def _is_free(self, first: int, size: int) -> bool:
-        return all(owner == _NO_OWNER for owner in self._owner[first : first + size])
-
-    def _update_free_groups(self, gpus: Sequence[int]) -> None:
-        """Update the free groups after these GPUs were occupied, freed or lost."""
-        for size, free in self._free.items():
-            for gpu in gpus:
-                region = self._cluster.region_of(gpu, size)
-                first = region.start + (gpu - region.start) // size * size
-                if first + size <= region.stop and self._is_free(first, size):
-                    free.add(first)
-                else:
-                    free.discard(first)
-
-    def _slot_at(self, model: str, first: int, size: int) -> Replica:
-        number = self._slots.get((model, first))
-        if number is None:
-            number = self._slots[model, first] = self._numbers
-            self._numbers += 1
-            gpus = tuple(range(first, first + size))
-            self.slots[number] = replace(self._prototypes[model], id=number, gpus=gpus)
-        return self.slots[number]
+    def replica(self, number: int) -> Replica:
+        """The replica with this number, whether or not it was started."""
+        replica = self._replicas.get(number)
+        if replica is None:
+            model, first = self._numbers.place_of(number)
+            gpus = tuple(range(first, first + self.gpus_per_instance(model)))
+            replica = self._replicas[number] = replace(self._prototypes[model], id=number, gpus=gpus)
+        return replica
 
     def spare(self, model: str, now_ns: int) -> int:
         """Number of free slots, not counting those of parked instances."""
-        free = len(self._free_of(self.gpus_per_instance(model)))
+        free = self._free.count(self.gpus_per_instance(model))
         return free - len(self.parked(model, now_ns)) if self._parked else free
 
     def parked(self, model: str, now_ns: int) -> tuple[int, ...]:
@@ -138,7 +115,7 @@ class Instances:
         over = [number for number, until_ns in self._parked.items() if until_ns <= now_ns]
         for number in over:
             del self._parked[number]
-        return tuple(sorted(number for number in self._parked if self.slots[number].model == model))
+        return tuple(sorted(number for number in self._parked if self.replica(number).model == model))
 
     def parked_until_ns(self) -> list[int]:
         """For each reclaimed instance, until when its parameters stay."""
@@ -146,22 +123,50 @@ class Instances:
 
     def place(self, number: int, role: Role, state: InstanceState) -> Instance:
         """Give the slot's GPUs to this replica; parameters parked on them are overwritten."""
-        slot = self.slots[number]
+        slot = self.replica(number)
         taken = set(slot.gpus)
-        for other in [other for other in self._parked if taken & set(self.slots[other].gpus)]:
+        for other in [other for other in self._parked if taken & set(self.replica(other).gpus)]:
             del self._parked[other]
         return self._occupy(slot, role, state)
 
     def _occupy(self, slot: Replica, role: Role, state: InstanceState) -> Instance:
         for gpu in slot.gpus:
-            assert self._owner[gpu] == _NO_OWNER, f"GPU {gpu} belongs to replica {self._owner[gpu]}"
+            assert self._owner[gpu] == NO_OWNER, f"GPU {gpu} belongs to replica {self._owner[gpu]}"
             self._owner[gpu] = slot.id
-        self._update_free_groups(slot.gpus)
+        self._free.update(slot.gpus)
         instance = self.live[slot.id] = Instance(slot, role, state)
         self._of_model.setdefault(slot.model, {})[slot.id] = instance
-        self.changes[slot.model] += 1
-        self._supply[slot.model, role] += 1
+        self._changed(slot.model)
+        self._count(instance, 1)
         return instance
+
+    def _changed(self, model: str) -> None:
+        self.changes[model] += 1
+        self.touched.add(model)
+
+    def _count(self, instance: Instance, by: int) -> None:
+        """Count the instance (1), or no longer (-1), where its role and state count."""
+        if instance.state in _SUPPLIES:
+            self._supply[instance.replica.model, instance.role] += by
+        if instance.state == "serving" and instance.role == "prefill":
+            for gpu in instance.replica.gpus:
+                nic = self._cluster.ports[gpu].nic
+                before = self._behind_nic[nic]
+                self._behind_nic[nic] = before + by
+                if not (before and before + by):
+                    self.prefilling_nics ^= 1 << nic
+
+    def rewired(self, cluster: ClusterMap) -> None:
+        """Note that GPUs are behind other NICs: one was lost."""
+        self._cluster = cluster
+        self._behind_nic.clear()
+        self.prefilling_nics = 0
+        ports = cluster.ports
+        for instance in self.live.values():
+            if instance.state == "serving" and instance.role == "prefill":
+                for gpu in instance.replica.gpus:
+                    self._behind_nic[ports[gpu].nic] += 1
+                    self.prefilling_nics |= 1 << ports[gpu].nic
 
     def loaded(self, number: int) -> None:
         """Mark the instance as serving: all its parameters are loaded."""
@@ -170,46 +175,40 @@ class Instances:
     def drain(self, number: int) -> None:
         """Mark the instance as draining: it takes no new requests."""
         self._change(number, "serving", "draining")
-        instance = self.live[number]
-        self._supply[instance.replica.model, instance.role] -= 1
 
     def terminate(self, number: int) -> None:
         """Mark an instance that will be lost: it takes no new requests but keeps its GPUs until then."""
-        instance = self.live[number]
-        if instance.state == "serving":
-            self._supply[instance.replica.model, instance.role] -= 1
-            self._change(number, "serving", "terminating")
-        else:
-            self._change(number, "draining", "terminating")
+        serves = self.live[number].state == "serving"
+        self._change(number, "serving" if serves else "draining", "terminating")
 
     def close_host(self, host: int) -> None:
         """Start no more instances on this host, which will be lost."""
         count = self._cluster.gpus_per_host
         gpus = range(host * count, (host + 1) * count)
-        for parked in [entry for entry in self._parked if not set(gpus).isdisjoint(self.slots[entry].gpus)]:
+        for parked in [entry for entry in self._parked if not set(gpus).isdisjoint(self.replica(entry).gpus)]:
             self.unpark(parked)
-        self._mark_lost([gpu for gpu in gpus if self._owner[gpu] == _NO_OWNER])
+        self._mark_lost([gpu for gpu in gpus if self._owner[gpu] == NO_OWNER])
 
     def cancel_drain(self, number: int) -> None:
         """Mark a draining instance as serving again."""
         self._change(number, "draining", "serving")
-        instance = self.live[number]
-        self._supply[instance.replica.model, instance.role] += 1
 
     def _change(self, number: int, old: InstanceState, new: InstanceState) -> None:
         instance = self.live[number]
         assert instance.state == old, f"replica {number} is {instance.state}, not {old}"
+        self._count(instance, -1)
         instance.state = new
-        self.changes[instance.replica.model] += 1
+        self._count(instance, 1)
+        self._changed(instance.replica.model)
 
     def switch_role(self, number: int, role: Role) -> None:
         """Change the role of a serving instance."""
         instance = self.live[number]
         assert instance.state == "serving", f"replica {number} is {instance.state} and cannot change its role"
-        self._supply[instance.replica.model, instance.role] -= 1
+        self._count(instance, -1)
         instance.role = role
-        self.changes[instance.replica.model] += 1
-        self._supply[instance.replica.model, role] += 1
+        self._changed(instance.replica.model)
+        self._count(instance, 1)
 
     def free(self, number: int, parked_until_ns: int | None = None) -> None:
         """Free the instance's GPUs; with a time given, its parameters stay on them until then."""
@@ -217,25 +216,22 @@ class Instances:
             f"replica {number} is terminating and keeps its GPUs until it is lost"
         )
         instance = self._remove_instance(number)
-        if instance.state in _SUPPLIES:
-            self._supply[instance.replica.model, instance.role] -= 1
         for gpu in instance.replica.gpus:
-            self._owner[gpu] = _NO_OWNER
-        self._update_free_groups(instance.replica.gpus)
+            self._owner[gpu] = NO_OWNER
+        self._free.update(instance.replica.gpus)
         if parked_until_ns is not None:
             self._parked[number] = parked_until_ns
 
     def lost(self, number: int) -> None:
         """Remove a lost instance and its GPUs for good."""
         instance = self._remove_instance(number)
-        if instance.state in _SUPPLIES:
-            self._supply[instance.replica.model, instance.role] -= 1
         self._mark_lost(instance.replica.gpus)
 
     def _remove_instance(self, number: int) -> Instance:
         instance = self.live.pop(number)
         del self._of_model[instance.replica.model][number]
-        self.changes[instance.replica.model] += 1
+        self._changed(instance.replica.model)
+        self._count(instance, -1)
         return instance
 
     def lost_host(self, host: int) -> None:
@@ -244,7 +240,7 @@ class Instances:
         gpus = range(host * count, (host + 1) * count)
         owners = {self._owner[gpu] for gpu in gpus} & self.live.keys()
         assert not owners, f"host {host} still has the replicas {sorted(owners)}"
-        for parked in [entry for entry in self._parked if not set(gpus).isdisjoint(self.slots[entry].gpus)]:
+        for parked in [entry for entry in self._parked if not set(gpus).isdisjoint(self.replica(entry).gpus)]:
             self.unpark(parked)
         self._mark_lost(gpus)
 
@@ -255,4 +251,4 @@ class Instances:
     def _mark_lost(self, gpus: Sequence[int]) -> None:
         for gpu in gpus:
             self._owner[gpu] = _GONE
-        self._update_free_groups(gpus)
+        self._free.update(gpus)

@@ -46,7 +46,7 @@ class Placement:
 
     def host_of(self, number: int) -> int:
         """The host of a replica's GPUs."""
-        return self._cluster.host_of(self.instances.slots[number].gpus[0])
+        return self._cluster.host_of(self.instances.replica(number).gpus[0])
 
     def service_of(self, number: int) -> Service:
         """The service of an instance's model."""

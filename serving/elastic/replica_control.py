@@ -17,6 +17,10 @@ class ReplicaControl(ReplicaOutlook, Protocol):
     @property
     def scales(self) -> bool: ...
 
+    @property
+    def touched(self) -> set[str]:
+        """Models whose requests have changed: the controller adds them, if ``scales``."""
+
     def handlers(self) -> Mapping[type, Handler]:
         """The handlers of the event types that only this object handles."""
 

@@ -10,8 +10,7 @@ from serving.parameters.copies import Copies
 from serving.protocols.live import LivePolicy
 from serving.protocols.live_answers import CheckedLivePolicy
 from serving.protocols.provisioning import Provisioner
-from serving.protocols.scale_answers import Arbiter
-from serving.protocols.scaling import Scaler
+from serving.protocols.scaling import Arbiter, Scaler
 from serving.vocabulary.kv_bytes import NO_KV, KvBytes
 from serving.vocabulary.replica import Replica, Role
 
@@ -37,7 +36,7 @@ class ModelLimits:
     max_num_seqs: int = 1 << 30
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ElasticSetup:
     """The fixed settings; ``prototypes`` and ``limits`` by model.
 
@@ -55,15 +54,14 @@ class ElasticSetup:
 
 @dataclass(frozen=True, slots=True)
 class ElasticPolicies:
-    """The deciding policies. ``arbiter``: which instance a model may take if no GPUs are free.
+    """The deciding policies. ``arbiter``: which instance a model gives up if no GPUs are free; None: none.
 
-    The arbiter sees the models with an idle instance; whether it gives one up does not depend on the model
-    that wants it. ``live``: which new instances work while they load; None: none.
+    ``live``: which new instances work while they load; None: none.
     """
 
     scaler: Scaler
     provisioner: Provisioner
-    arbiter: Arbiter
+    arbiter: Arbiter | None
     live: LivePolicy | None = None
 
 

@@ -1,24 +1,26 @@
 """Models that want instances while no GPUs are free, and when to ask the scaler about them again.
 
-A model without any instance that can get none is *starved*: its load only grows, so its scaler would give the
-same answer at every look of the load monitor. The scaler is asked again when a request for the model arrives
-or GPUs can be had. So the cost of a look depends on the number of instances, however many models wait.
+A model without any instance that can get none is *starved*: its scaler would give the same answer at every
+look of the load monitor. The scaler is asked again when a request for the model comes or goes, or GPUs can be
+had. One with an instance that can get no other is *short*: its scaler is asked again as well when its
+instances or loads change. So the cost of a look does not depend on how many models wait.
 """
 
 from bisect import bisect_right, insort
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable
 
 from serving.protocols.provisioning import MissingInstances
 from serving.protocols.scaling import Obstacle, ScaleDecision
 
 
 class Shortage:
-    """The shortages of each model. ``starved``: names of starved models, ascending."""
+    """The shortages of each model. ``starved``, ``short``: names of such models, ascending."""
 
-    __slots__ = ("_recorded", "starved")
+    __slots__ = ("_recorded", "short", "starved")
 
     def __init__(self) -> None:
         self.starved: list[str] = []
+        self.short: list[str] = []
         # Model -> (role, act) -> the last recorded shortage, so that it is not recorded again every period
         self._recorded: dict[str, dict[tuple[str, str], MissingInstances]] = {}
 
@@ -52,46 +54,54 @@ class Shortage:
 
     def wake(self, model: str) -> bool:
         """Include the model in the next look again; False if it was not starved."""
-        place = bisect_right(self.starved, model) - 1
-        if place < 0 or self.starved[place] != model:
-            return False
-        del self.starved[place]
-        return True
+        return _remove(self.starved, model)
 
-    def in_turn(
-        self,
-        models: Sequence[str],
-        any_gpus_obtainable: Callable[[], bool],
-        gpus_obtainable: Callable[[str], bool],
-    ) -> Iterator[str]:
-        """The models to ask at a look, by name: ``models``, and starved ones that can get GPUs.
+    def is_starved(self, model: str) -> bool:
+        """Whether the model is starved."""
+        return _place(self.starved, model) >= 0
 
-        ``any_gpus_obtainable``: whether any model can get GPUs; ``gpus_obtainable``: whether this model can.
-        Both are called at the model's turn, after the models before it were served.
-        """
-        last = ""
-        for model in (*models, None):
-            while (obstacle := self._next(last, model, any_gpus_obtainable, gpus_obtainable)) is not None:
-                last = obstacle
-                yield obstacle
-            if model is not None:
-                last = model
-                yield model
+    def lacks(self, model: str) -> None:
+        """Note that a model with an instance can get no other."""
+        if _place(self.short, model) < 0:
+            insort(self.short, model)
 
-    def _next(
+    def no_longer_short(self, model: str) -> None:
+        """Note that the model lacks no instance, or has none."""
+        _remove(self.short, model)
+
+    def next_waiting(
         self,
         after: str,
         before: str | None,
         any_gpus_obtainable: Callable[[], bool],
         gpus_obtainable: Callable[[str], bool],
     ) -> str | None:
-        starved = self.starved
-        if not starved or not any_gpus_obtainable():
+        """The first starved or short model, by name, that can get GPUs, between these two; None: no model.
+
+        ``any_gpus_obtainable``: whether any model can get GPUs; ``gpus_obtainable``: whether this model can.
+        """
+        if not (self.starved or self.short) or not any_gpus_obtainable():
             return None
-        for place in range(bisect_right(starved, after), len(starved)):
-            model = starved[place]
-            if before is not None and model >= before:
-                return None
-            if gpus_obtainable(model):
-                return model
-        return None
+        found = None
+        for waiting in (self.starved, self.short):
+            for place in range(bisect_right(waiting, after), len(waiting)):
+                model = waiting[place]
+                if before is not None and model >= before:
+                    break
+                if gpus_obtainable(model):
+                    found = before = model
+                    break
+        return found
+
+
+def _place(names: list[str], model: str) -> int:
+    """Where the model is among these names, ascending; -1: it is not."""
+    place = bisect_right(names, model) - 1
+    return place if place >= 0 and names[place] == model else -1
+
+
+def _remove(names: list[str], model: str) -> bool:
+    place = _place(names, model)
+    if place >= 0:
+        del names[place]
+    return place >= 0

@@ -74,7 +74,7 @@ class LoadTimes:
         return StartingSignals(number, instance.role, since_ns, left_s)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Level:
     """All serving instances of a role at one scrape."""
 
@@ -188,9 +188,9 @@ class ModelSignals:
         for role in self._roles:
             own = [instance for instance in shown if instance.role == role]
             queued = self._service.queued if role != "decode" else 0
-            blocks = [self._instances.slots[instance.id].kv_blocks for instance in own]
+            blocks = [self._instances.replica(instance.id).kv_blocks for instance in own]
             levels[role] = _Level(
-                len(own),
+                instances=len(own),
                 waiting=sum([instance.waiting for instance in own]) + queued,
                 running=sum([instance.running for instance in own]),
                 used_blocks=round(sum([one.kv_use * size for one, size in zip(own, blocks, strict=True)])),
@@ -203,7 +203,7 @@ class ModelSignals:
         """Keep a scrape; those between it and the last one that was taken are of idle instances."""
         levels, rules = self._levels, self._rules
         last_ns = max(self._taken_ns, now_ns - rules.window_ns)
-        idle = {role: _Level(one.instances, blocks=one.blocks) for role, one in level.items()}
+        idle = {role: _Level(instances=one.instances, blocks=one.blocks) for role, one in level.items()}
         for at_ns in range(last_ns + rules.scrape_ns, now_ns, rules.scrape_ns):
             levels.append((at_ns, idle))
         levels.append((now_ns, level))
@@ -262,3 +262,31 @@ def _free_blocks(engine: Engine, progress: Sequence[int]) -> int:
             tokens = request.known_tokens
             free -= ledger.blocks_for(tokens + steps - before) - ledger.blocks_for(tokens)
     return free
+
+
+def signals_of(
+    rules: SignalRules,
+    roles: Mapping[str, Sequence[Role]],
+    *,
+    instances: Instances,
+    engines: Mapping[int, Engine],
+    services: Mapping[str, Service],
+    counts: StepCounts,
+    events: Sequence[ScaleEvent],
+) -> dict[str, ModelSignals]:
+    """What monitoring knows of each model. ``roles``: those of each model; ``events``: see ``LoadTimes``."""
+    counts.read = counts.measures = True
+    loads = LoadTimes(events)
+    return {
+        model: ModelSignals(
+            model,
+            own,
+            rules,
+            instances=instances,
+            engines=engines,
+            service=services[model],
+            counts=counts,
+            loads=loads,
+        )
+        for model, own in roles.items()
+    }

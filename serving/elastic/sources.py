@@ -3,10 +3,11 @@
 from collections.abc import Collection, Mapping, Sequence
 
 from serving.elastic.instances import Instances
+from serving.elastic.offered_slots import OfferedSlots, ports_of
 from serving.parameters.cluster_map import ClusterMap
 from serving.parameters.loads import Loads
 from serving.protocols.planning import Port, Source
-from serving.protocols.provisioning import GpuSlot, Provision
+from serving.protocols.provisioning import Provision
 from serving.vocabulary.actions import Endpoint
 from serving.vocabulary.replica import Role
 
@@ -28,26 +29,11 @@ def provision_for(
     grow at their tails). An endpoint that is sending parameters is busy, and so is one of ``kv_senders``,
     which send KV now.
     """
-    sending = loads.sending()
-    prefilling = _prefilling(instances, cluster)
-    slots = tuple(
-        [
-            GpuSlot(
-                slot.id,
-                slot.gpus,
-                host=host,
-                ports=_ports(slot.gpus, cluster, prefilling),
-                cached=host in host_copies,
-                no_ssd=any(cluster.host_of(gpu) in cluster.lost_ssds for gpu in slot.gpus),
-            )
-            for slot in instances.free_slots(model)
-            for host in (cluster.host_of(slot.gpus[0]),)
-        ]
-    )
+    sending, nics = loads.sending(), instances.prefilling_nics
     holders, loading = list[Source](), list[Source]()
     for instance in instances.of(model):
         endpoint: Endpoint = ("replica", instance.replica.id)
-        ports = _ports(instance.replica.gpus, cluster, prefilling)
+        ports = ports_of(instance.replica.gpus, cluster, nics)
         if loads.to(instance.replica.id) is not None:
             loading.append(_source(endpoint, ports, sending))
         elif instance.state != "loading":
@@ -62,7 +48,7 @@ def provision_for(
         model=model,
         role=role,
         count=count,
-        slots=slots,
+        slots=OfferedSlots(instances.free_slots(model), cluster, host_copies, nics),
         holders=tuple(holders),
         host_copies=tuple(hosts),
         stores=cluster.stores,
@@ -75,30 +61,3 @@ def _source(
     endpoint: Endpoint, ports: tuple[Port, ...], sending: Mapping[Endpoint, int], busy: bool = False
 ) -> Source:
     return Source(endpoint, ports, busy or endpoint in sending, sending.get(endpoint, 0))
-
-
-def _prefilling(instances: Instances, cluster: ClusterMap) -> set[int]:
-    """NICs behind which a GPU serves prefill."""
-    return {
-        cluster.ports[gpu].nic
-        for instance in instances.live.values()
-        if instance.role == "prefill" and instance.state == "serving"
-        for gpu in instance.replica.gpus
-    }
-
-
-def _ports(gpus: Sequence[int], cluster: ClusterMap, prefilling: Collection[int]) -> tuple[Port, ...]:
-    ports = [cluster.ports[gpu] for gpu in gpus]
-    return tuple([_serving(port) if port.nic in prefilling else port for port in ports])
-
-
-def _serving(port: Port) -> Port:
-    """The port marked as serving prefill; ``replace`` would take five times as long as this construction."""
-    return Port(
-        gpu=port.gpu,
-        domain=port.domain,
-        leaf=port.leaf,
-        nic=port.nic,
-        bandwidth_bytes_per_s=port.bandwidth_bytes_per_s,
-        serves_prefill=True,
-    )

@@ -61,7 +61,7 @@ class StageControl:
 
     __slots__ = (
         "_models", "_period_ns", "_recut", "_scaler", "_services", "_window_ns", "decided", "has_rounds",
-        "looks", "marks", "replicas", "scales",
+        "looks", "marks", "replicas", "scales", "touched",
     )  # fmt: skip
 
     def __init__(
@@ -73,6 +73,7 @@ class StageControl:
         place: Place,
     ) -> None:
         self.scales, self.has_rounds = True, False
+        self.touched = set[str]()
         self._period_ns, self._window_ns = setup.period_ns, setup.window_ns
         self._scaler = CheckedStageScaler(setup.scaler)
         self._services = services

@@ -84,7 +84,7 @@ class PooledCopies:
         self.pool.spread(0)
         for part, replica, host in placed:
             self.deployed(part, replica, host, 0)
-        self.usage.begin(sum(self.caches.used_bytes))
+        self.usage.begin(self.caches.all_bytes)
 
     def hosts(self, part: Part, now_ns: int) -> list[int]:
         """The hosts with a whole copy."""
@@ -170,7 +170,7 @@ class PooledCopies:
             self.pool.drop_host_copies(part)
 
     def _record_usage(self, now_ns: int) -> None:
-        self.usage.set(now_ns, sum(self.caches.used_bytes))
+        self.usage.set(now_ns, self.caches.all_bytes)
 
 
 class CachedCopies:
@@ -204,7 +204,7 @@ class CachedCopies:
             held = [(part, host) for part in self._sizes_bytes for host in range(len(self.caches.used_bytes))]
         for part, host in held:
             self.caches.admit(host, part, self._sizes_bytes[part], 0)
-        self.usage.begin(sum(self.caches.used_bytes))
+        self.usage.begin(self.caches.all_bytes)
 
     def hosts(self, part: Part, now_ns: int) -> list[int]:
         """The hosts with a whole copy."""
@@ -278,4 +278,4 @@ class CachedCopies:
             self._record_usage(max(due_ns, self.usage.since_ns))
 
     def _record_usage(self, now_ns: int) -> None:
-        self.usage.set(now_ns, sum(self.caches.used_bytes))
+        self.usage.set(now_ns, self.caches.all_bytes)

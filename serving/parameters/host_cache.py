@@ -7,6 +7,7 @@ use, or after they were loaded), for lack of room (the least recently used first
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from heapq import heappop, heappush, heapreplace
 from typing import Literal
 
 from serving.vocabulary.layers import Part
@@ -36,19 +37,29 @@ class Evicted:
     why: str
 
 
+_NO_ENTRY = -1
+
+
 class _Copy:
-    __slots__ = ("loaded_ns", "pins", "size_bytes", "used_ns")
+    __slots__ = ("entry_ns", "loaded_ns", "pins", "size_bytes", "used_ns")
 
     def __init__(self, size_bytes: int, now_ns: int) -> None:
+        self.entry_ns = _NO_ENTRY  # the time of its entry among the expiries
         self.size_bytes = size_bytes
         self.loaded_ns = self.used_ns = now_ns
         self.pins = 0  # loads that read it: it stays until they have ended
 
 
 class HostCaches:
-    """The copies of all domains. ``now_ns`` must not decrease from call to call."""
+    """The copies of all domains. ``now_ns`` must not decrease from call to call.
 
-    __slots__ = ("_copies", "_domains_of", "_leaving", "hits", "misses", "rules", "used_bytes")
+    ``used_bytes``: of each domain; ``all_bytes``: of all.
+    """
+
+    __slots__ = (
+        "_copies", "_domains_of", "_expiries", "_leaving", "all_bytes", "hits", "misses", "rules",
+        "used_bytes",
+    )  # fmt: skip
 
     def __init__(self, domains: int, rules: CacheRules) -> None:
         assert domains > 0 and rules.capacity_bytes >= 0
@@ -57,7 +68,11 @@ class HostCaches:
         # Removed by order while loads read them: no load begins from them, but their bytes are in use.
         self._leaving: list[dict[Part, _Copy]] = [{} for _ in range(domains)]
         self._domains_of: dict[Part, set[int]] = {}
+        # A heap of (not later than the copy's end, domain, part); a use only delays the end. A copy that may
+        # not end as it comes first has no entry until it may.
+        self._expiries: list[tuple[int, int, Part]] = []
         self.used_bytes = [0] * domains
+        self.all_bytes = 0
         self.hits = self.misses = 0
 
     def look_up(self, domain: int, part: Part, now_ns: int) -> bool:
@@ -106,8 +121,12 @@ class HostCaches:
         assert copy.pins > 0, "a copy was unpinned more often than pinned"
         copy.pins -= 1
         copy.used_ns = now_ns
-        if part in leaving and not copy.pins:
-            self.used_bytes[domain] -= leaving.pop(part).size_bytes
+        if copy.pins:
+            return
+        if part in leaving:
+            self._use(domain, -leaving.pop(part).size_bytes)
+        elif copy.entry_ns == _NO_ENTRY:
+            self._enter(domain, part, copy)
 
     def admit(self, domain: int, part: Part, size_bytes: int, now_ns: int) -> list[Evicted] | None:
         """Keep a copy, evicting others as needed; None, with nothing changed, if there is no room.
@@ -117,7 +136,9 @@ class HostCaches:
         copies, leaving = self._copies[domain], self._leaving[domain]
         if part in leaving:
             copies[part] = leaving.pop(part)
-            self._domains_of[part].add(domain)
+            copies[part].loaded_ns = copies[part].used_ns = now_ns
+            self._joined(domain, part)
+            return []
         if part in copies:
             copies[part].loaded_ns = copies[part].used_ns = now_ns
             return []
@@ -126,9 +147,28 @@ class HostCaches:
             return None
         ended = [self._evict(domain, victim, "room") for victim in victims]
         copies[part] = _Copy(size_bytes, now_ns)
-        self._domains_of.setdefault(part, set()).add(domain)
-        self.used_bytes[domain] += size_bytes
+        self._joined(domain, part)
+        self._use(domain, size_bytes)
         return ended
+
+    def _joined(self, domain: int, part: Part) -> None:
+        """Note that the domain has the part: neither this copy nor another is the last one."""
+        domains = self._domains_of.setdefault(part, set())
+        domains.add(domain)
+        self._enter(domain, part, self._copies[domain][part])
+        for other in domains if self.rules.keep_one_copy else ():
+            copy = self._copies[other][part]
+            if copy.entry_ns == _NO_ENTRY and not copy.pins:
+                self._enter(other, part, copy)
+
+    def _use(self, domain: int, size_bytes: int) -> None:
+        self.used_bytes[domain] += size_bytes
+        self.all_bytes += size_bytes
+
+    def _enter(self, domain: int, part: Part, copy: _Copy) -> None:
+        if self.rules.ttl_ns is not None:
+            copy.entry_ns = self._since_ns(copy) + self.rules.ttl_ns
+            heappush(self._expiries, (copy.entry_ns, domain, part))
 
     def drop(self, domain: int, part: Part) -> Evicted:
         """Remove a copy by order, even the last one; it must not be pinned."""
@@ -150,14 +190,16 @@ class HostCaches:
         for part in parts:
             self._evict(domain, part, "lost")
         self._leaving[domain] = {}
-        self.used_bytes[domain] = 0
+        self._use(domain, -self.used_bytes[domain])
         return [part for part in parts if not self._domains_of.get(part)]
 
     def expire(self, now_ns: int) -> list[Evicted]:
         """End every copy whose time is over, by domain and part."""
         ended = []
         for domain, part in self._expired_copies(now_ns):
-            if not self._is_last_copy(part):
+            if self._is_last_copy(part):
+                self._copies[domain][part].entry_ns = _NO_ENTRY
+            else:
                 ended.append(self._evict(domain, part, "ttl"))
         return ended
 
@@ -170,26 +212,30 @@ class HostCaches:
 
     def next_expiry_ns(self) -> int | None:
         """When ``expire`` may next have a copy to end; None if never."""
-        if self.rules.ttl_ns is None:
-            return None
-        times = [
-            self._since_ns(copy) + self.rules.ttl_ns
-            for copies in self._copies
-            for part, copy in copies.items()
-            if not copy.pins and not self._is_last_copy(part)
-        ]
-        return min(times, default=None)
+        ttl_ns, expiries = self.rules.ttl_ns, self._expiries
+        while expiries and ttl_ns is not None:
+            entry_ns, domain, part = expiries[0]
+            copy = self._copies[domain].get(part)
+            if copy is None or copy.entry_ns != entry_ns:
+                heappop(expiries)  # of a copy that has ended
+            elif copy.pins or self._is_last_copy(part):
+                heappop(expiries)
+                copy.entry_ns = _NO_ENTRY
+            else:
+                end_ns = self._since_ns(copy) + ttl_ns
+                if end_ns <= entry_ns:
+                    return end_ns
+                copy.entry_ns = end_ns
+                heapreplace(expiries, (end_ns, domain, part))
+        return None
 
     def _expired_copies(self, now_ns: int) -> Iterable[tuple[int, Part]]:
-        ttl_ns = self.rules.ttl_ns
-        if ttl_ns is None:
-            return []
-        return [
-            (domain, part)
-            for domain, copies in enumerate(self._copies)
-            for part in sorted(copies)
-            if not copies[part].pins and self._since_ns(copies[part]) + ttl_ns <= now_ns
-        ]
+        """The copies that are due, by domain and part; they have no entry any more."""
+        due = set[tuple[int, Part]]()
+        while (end_ns := self.next_expiry_ns()) is not None and end_ns <= now_ns:
+            _, domain, part = heappop(self._expiries)
+            due.add((domain, part))
+        return sorted(due)
 
     def _victims(self, domain: int, size_bytes: int) -> list[Part] | None:
         """The least recently used copies that make room; None if all evictable copies are not enough."""
@@ -211,6 +257,6 @@ class HostCaches:
         return self.rules.keep_one_copy and len(self._domains_of[part]) == 1
 
     def _evict(self, domain: int, part: Part, why: str) -> Evicted:
-        self.used_bytes[domain] -= self._copies[domain].pop(part).size_bytes
+        self._use(domain, -self._copies[domain].pop(part).size_bytes)
         self._domains_of[part].discard(domain)
         return Evicted(domain, part, why)

@@ -1,11 +1,12 @@
 """Asks a provisioner, and checks its answer against what it was shown."""
 
+from collections.abc import Container
 from math import isclose, isfinite
 from typing import Any, Final, NoReturn, get_args
 
 from serving.protocols.planning import Edge
 from serving.protocols.policy_faults import Question, ask, refused, shown, wrong_reason
-from serving.protocols.provisioning import Provision, Provisioned, Provisioner, endpoint_of
+from serving.protocols.provisioning import Provision, Provisioned, Provisioner
 from serving.protocols.scaling import Obstacle
 from serving.vocabulary.actions import Endpoint, Shard
 
@@ -17,7 +18,7 @@ PROVISION: Final = Question(
 )
 
 
-_Gpus = dict[Endpoint, tuple[int, ...]]
+_Gpus = tuple[int, ...]
 
 
 class CheckedProvisioner:
@@ -50,10 +51,9 @@ class CheckedProvisioner:
             self._refuse(answer, wrong_reason(answer.reason))
         if answer.obstacle is not None and answer.obstacle not in get_args(Obstacle):
             self._refuse(answer, f"the obstacle {shown(answer.obstacle)} is unknown")
-        slots = {endpoint_of(slot): slot.gpus for slot in wanted.slots}
-        senders, started = _senders(wanted), set[Endpoint]()
+        places, started = _Places(wanted), set[Endpoint]()
         for edge in answer.edges:
-            self._edge(edge, slots, senders | {endpoint: slots[endpoint] for endpoint in started})
+            self._edge(edge, places, started)
             for target in edge.targets:
                 if target in started:
                     self._refuse(answer, f"the edges start {target} twice")
@@ -63,7 +63,7 @@ class CheckedProvisioner:
                 answer, f"the edges start {len(started)} instances, more than the {wanted.count} wanted"
             )
 
-    def _edge(self, edge: Any, slots: _Gpus, senders: _Gpus) -> None:
+    def _edge(self, edge: Any, places: "_Places", started: Container[Endpoint]) -> None:
         if type(edge) is not Edge:
             self._refuse(edge, f"an edge is a {type(edge).__name__}, not an Edge")
         for name in ("sources", "targets", "shards"):
@@ -71,11 +71,16 @@ class CheckedProvisioner:
                 self._refuse(edge, f"the {name} of an edge must be a tuple")
         if not edge.sources or not edge.targets or not all(map(_is_endpoint, (*edge.sources, *edge.targets))):
             self._refuse(edge, "an edge must have a source and a target, each (kind, number)")
-        for target in edge.targets:
-            if target not in slots:
+        slots = {target: places.slot(target) for target in edge.targets}
+        for target, gpus in slots.items():
+            if gpus is None:
                 self._refuse(edge, f"{target} is not a free seat")
-        for source in edge.sources:
-            if source not in senders or source in edge.targets or edge.sources.count(source) > 1:
+        senders = {
+            source: places.slot(source) if source in started else places.sender(source)
+            for source in edge.sources
+        }
+        for source, gpus in senders.items():
+            if gpus is None or source in edge.targets or edge.sources.count(source) > 1:
                 self._refuse(
                     edge,
                     f"{source} has no parameters at that time, is also a target, or is named twice",
@@ -90,8 +95,8 @@ class CheckedProvisioner:
             self._refuse(
                 edge, "shards must be Shard with shares and rates above 0, and the shares must sum to 1"
             )
-        giving = {gpu for source in edge.sources for gpu in senders[source]}
-        taking = {gpu for target in edge.targets for gpu in slots[target]}
+        giving = {gpu for gpus in senders.values() for gpu in gpus or ()}
+        taking = {gpu for gpus in slots.values() for gpu in gpus or ()}
         for shard in edge.shards:
             if shard.source_gpu not in giving or shard.target_gpu not in taking:
                 self._refuse(
@@ -103,20 +108,35 @@ class CheckedProvisioner:
         raise refused(self._provisioner, PROVISION, answer, why)
 
 
-def _senders(wanted: Provision) -> _Gpus:
-    """Endpoints that have the parameters, or get all of them from an earlier load, with their GPUs."""
-    known = (*wanted.holders, *wanted.host_copies, *wanted.loading)
-    sources: dict[Endpoint, tuple[int, ...]] = {
-        source.endpoint: tuple([port.gpu for port in source.ports]) for source in known
-    }
-    for slot in wanted.slots:
-        if slot.cached:
-            sources.setdefault(("host", slot.host), (-1,))
-        if "ssd" in wanted.stores and not slot.no_ssd:
-            sources["ssd", slot.host] = (-1,)
-    if "remote" in wanted.stores:
-        sources["remote", 0] = (-1,)
-    return sources
+class _Places:
+    """The GPUs of the endpoints that a provisioner was shown; those of a host's memory and stores are -1."""
+
+    def __init__(self, wanted: Provision) -> None:
+        self._wanted = wanted
+        self._known = {
+            source.endpoint: tuple([port.gpu for port in source.ports])
+            for source in (*wanted.holders, *wanted.host_copies, *wanted.loading)
+        }
+
+    def slot(self, endpoint: Endpoint) -> _Gpus | None:
+        """The GPUs of a free slot; None: there is no such slot."""
+        kind, number = endpoint
+        slot = self._wanted.slot(number) if kind == "replica" else None
+        return None if slot is None else slot.gpus
+
+    def sender(self, endpoint: Endpoint) -> _Gpus | None:
+        """The GPUs of what has the parameters, or gets all of them from an earlier load; None: it has not."""
+        gpus = self._known.get(endpoint)
+        return (-1,) if gpus is None and self._stores(*endpoint) else gpus
+
+    def _stores(self, kind: str, place: int) -> bool:
+        """Whether a host's memory, its SSD or the remote store can feed a free slot."""
+        wanted = self._wanted
+        if kind == "host" and place >= 0:
+            return bool(wanted.first_slots(1, cached=True, host=place))
+        if kind == "ssd" and place >= 0:
+            return "ssd" in wanted.stores and bool(wanted.first_slots(1, with_ssd=True, host=place))
+        return (kind, place) == ("remote", 0) and "remote" in wanted.stores
 
 
 def _is_endpoint(endpoint: Any) -> bool:

@@ -1,5 +1,7 @@
 """What a provisioner receives when instances are wanted, and its answer: slots and their sources."""
 
+from abc import abstractmethod
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from serving.protocols.planning import Edge, Port, Source
@@ -25,10 +27,26 @@ class GpuSlot:
     no_ssd: bool = False
 
 
+class FreeSlots(Sequence[GpuSlot]):
+    """The free slots of a model, each of which is made when it is read: a cluster may have many thousands."""
+
+    @abstractmethod
+    def first(
+        self, count: int, *, cached: bool, with_ssd: bool, host: int, besides: Collection[int]
+    ) -> list[GpuSlot]:
+        """As ``Provision.first_slots``."""
+
+    @abstractmethod
+    def numbered(self, replica: int) -> GpuSlot | None:
+        """As ``Provision.slot``."""
+
+
 @fact
 class Provision:
     """A request for ``count`` instances of a model on free ``slots``, which are ordered by replica number.
 
+    slots: all of them, to be read while the policy decides. They are made when they are first read, which
+    takes time for each; ``first_slots`` makes only those that it returns, whatever the size of the cluster.
     holders: replicas that have all parameters, whether or not they serve. host_copies: hosts whose memory has
     all parameters, with the ports of their NICs. stores: other places with the parameters, nearest first:
     ``ssd`` (the SSD of each slot's own host) and ``remote``. scale_up_bytes_per_s: rate of one GPU inside its
@@ -39,12 +57,45 @@ class Provision:
     model: str
     role: Role
     count: int
-    slots: tuple[GpuSlot, ...]
+    slots: Sequence[GpuSlot]
     holders: tuple[Source, ...]
     host_copies: tuple[Source, ...]
     stores: tuple[str, ...]
     scale_up_bytes_per_s: int
     loading: tuple[Source, ...] = ()
+
+    def first_slots(
+        self,
+        count: int,
+        *,
+        cached: bool = False,
+        with_ssd: bool = False,
+        host: int = -1,
+        besides: Collection[int] = (),
+    ) -> list[GpuSlot]:
+        """Return up to ``count`` free slots, the lowest numbers first.
+
+        cached: only those with ``cached``. with_ssd: none with ``no_ssd``. host: only those of this host (-1:
+        of any). besides: replica numbers of slots that are left out.
+        """
+        slots = self.slots
+        if isinstance(slots, FreeSlots):
+            return slots.first(count, cached=cached, with_ssd=with_ssd, host=host, besides=besides)
+        fitting = [
+            slot
+            for slot in sorted(slots, key=lambda slot: slot.replica)
+            if (slot.cached or not cached)
+            and not (with_ssd and slot.no_ssd)
+            and host in (-1, slot.host)
+            and slot.replica not in besides
+        ]
+        return fitting[:count]
+
+    def slot(self, replica: int) -> GpuSlot | None:
+        """Return the free slot with this number; None: there is none."""
+        if isinstance(self.slots, FreeSlots):
+            return self.slots.numbered(replica)
+        return next((slot for slot in self.slots if slot.replica == replica), None)
 
 
 @fact
@@ -98,4 +149,4 @@ def missing_instances(wanted: Provision, answer: Provisioned) -> MissingInstance
 def _default_obstacle(wanted: Provision) -> Obstacle:
     """The obstacle to report if the provisioner gives none."""
     sources = wanted.holders or wanted.host_copies or wanted.loading or wanted.stores
-    return "no_path" if sources or any(slot.cached for slot in wanted.slots) else "no_copy"
+    return "no_path" if sources or wanted.first_slots(1, cached=True) else "no_copy"

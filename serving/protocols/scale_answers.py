@@ -1,22 +1,22 @@
 """Asks a scaler, and an arbiter between models, and checks their answers against what they were shown."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import isnan
 from typing import Any, Final, NoReturn
 
 from serving.protocols.policy_faults import Question, ask, refused, shown, wrong_reason
 from serving.protocols.scaling import (
+    Arbiter,
     InstanceState,
     NoChangeBounds,
+    Offer,
     RoleView,
     ScaleDecision,
     Scaler,
     ScalingView,
 )
 from serving.vocabulary.replica import Role
-
-Arbiter = Callable[[Sequence[ScalingView], str], ScaleDecision | None]
 
 ACTS: Final = ("cancel_drain", "revive", "mutate", "load", "drain", "shortage")
 SCALE: Final = Question(
@@ -28,8 +28,8 @@ SCALE: Final = Question(
 )
 BOUNDS: Final = Question("no_change_bounds", "None, or a NoChangeBounds of three numbers")
 UNTIL: Final = Question("no_change_until_ns", "an int: a time in ns")
-ARBITRATE: Final = Question(
-    "__call__", "None, or a ScaleDecision to drain one serving instance of a model of the views"
+OFFER: Final = Question(
+    "offer", "None, or an Offer of a serving instance without requests of the view's model, above its minimum"
 )
 # The state in which an instance must be for the act.
 _FROM: Final[dict[str, InstanceState]] = {"cancel_drain": "draining", "mutate": "serving", "drain": "serving"}
@@ -73,24 +73,39 @@ class CheckedScaler:
         return answer
 
 
-def checked_arbiter(arbiter: Arbiter) -> Arbiter:
-    """Return the same arbiter with its answers checked."""
+class CheckedArbiter:
+    """An arbiter between models whose answers are checked; without one no model gives up an instance."""
 
-    def arbitrate(views: Sequence[ScalingView], wanting: str) -> ScaleDecision | None:
-        answer: Any = ask(arbiter, ARBITRATE, views, wanting)
+    __slots__ = ("_arbiter",)
+
+    def __init__(self, arbiter: Arbiter | None) -> None:
+        self._arbiter = arbiter
+
+    def offer(self, view: ScalingView) -> Offer | None:
+        """Return the checked answer. Raises PolicyError."""
+        if self._arbiter is None:
+            return None
+        answer: Any = ask(self._arbiter, OFFER, view)
         if answer is None:
             return None
-        view = next(
-            (candidate for candidate in views if candidate.model == getattr(answer, "model", None)), None
-        )
-        if type(answer) is not ScaleDecision or view is None or answer.act != "drain":
-            raise refused(
-                arbiter, ARBITRATE, answer, "the answer does not drain an instance of a model of the views"
-            )
-        _Check(arbiter, ARBITRATE, view).decisions((answer,))
-        return answer
+        numbers = tuple(answer) if type(answer) is Offer else ()
+        if not numbers or any(type(numbers[place]) is not int for place in (0, 1, 4)):
+            raise refused(self._arbiter, OFFER, answer, "the answer is neither")
+        _Check(self._arbiter, OFFER, view).decisions((taken_for("another model", answer),))
+        return answer  # type: ignore[no-any-return]
 
-    return arbitrate
+
+def taken_for(wanting: str, offer: Offer) -> ScaleDecision:
+    """Return the decision that takes the offered instance for a model."""
+    reason = f"{wanting} lacks instances, and {offer.model} has {-offer.minus_surplus} more than it needs"
+    return ScaleDecision(
+        act="drain",
+        model=offer.model,
+        role=offer.role,
+        count=1,
+        instances=(offer.instance,),
+        reason=reason,
+    )
 
 
 class _Check:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Literal, Protocol
+from typing import Final, Literal, NamedTuple, Protocol
 
 from serving.protocols.load_report import LoadReport
 from serving.protocols.signals import Signals
@@ -179,7 +179,7 @@ class SupportsNoChangeBounds(Protocol):
         """Called right after ``scale`` decided nothing, or only loads that found no GPUs.
 
         None: ``scale`` is called again next period. Otherwise ``scale`` is called only when a load exceeds
-        its bound and, if GPUs were not found, when some are free or another model's instance is idle.
+        its bound and, if GPUs were not found, when some are free or another model gives up an instance.
         """
 
 
@@ -190,7 +190,32 @@ class SupportsNoChangeUntil(Protocol):
         """Called right after ``scale`` decided nothing, or only shortages: when it may decide otherwise.
 
         The answer holds for unchanged loads and instances. After a shortage, ``scale`` is also called again
-        when there are free GPUs or an instance that another model does not use.
+        when there are free GPUs or an instance that another model gives up.
+        """
+
+
+class Offer(NamedTuple):
+    """A serving instance without requests that its model would give up. The least offer is taken.
+
+    minus_surplus: how many more instances its role has than the model needs, below 0. idle_since_ns: since
+    when it is idle.
+    """
+
+    minus_surplus: int
+    idle_since_ns: int
+    model: str
+    role: Role
+    instance: int
+
+
+class Arbiter(Protocol):
+    """Decides which idle instance a model gives up for another that lacks one while no GPUs are free."""
+
+    def offer(self, view: ScalingView) -> Offer | None:
+        """Return the instance that this model gives up first; None: it gives up none.
+
+        Called when the model has an idle instance, again only once its loads or instances have changed: the
+        time and the free GPUs of the view do not count.
         """
 
 

@@ -29,6 +29,10 @@ class Streaming(Protocol):
 class Departing(Protocol):
     """Ends requests whose clients went away (``serving.services.aborts``)."""
 
+    @property
+    def leaving(self) -> Collection[int]:
+        """The requests that have not gone yet."""
+
     def disconnected(self, event: Disconnected) -> None:
         """The client of a request went away."""
 

@@ -91,4 +91,12 @@ def measured_of(numbers: Sequence[int]) -> tuple[Measured, int]:
         raise ValueError("the journal line has too few numbers for what was measured")
     lengths = [LengthCount(*numbers[at : at + 3]) for at in range(_FIXED + 1, end, 3)]
     ttft, tpot = Latency(*numbers[:5]), Latency(*numbers[5:10])
-    return Measured(ttft, tpot, numbers[10], numbers[11], numbers[12], tuple(lengths)), end
+    measured = Measured(
+        ttft,
+        tpot,
+        finished=numbers[10],
+        prompt_tokens=numbers[11],
+        output_tokens=numbers[12],
+        lengths=tuple(lengths),
+    )
+    return measured, end

@@ -149,10 +149,10 @@ def test_dynamo_by_throughput() -> None:
     """10 requests/s of 400 tokens are 4 prefill instances; nothing before the first request has finished."""
     role = role_of(1, role="prefill")
     signals = arrived(signals_of(180, role, window_s=180.0), 1800, 1800 * 400)
-    assert DynamoThroughput(ESTIMATES).scale(view_of(180, role, signals)) == ()
+    assert DynamoThroughput(estimates=ESTIMATES).scale(view_of(180, role, signals)) == ()
     done = replace(signals, measured=Measured(finished=100, prompt_tokens=40_000, output_tokens=10_000))
-    assert change(DynamoThroughput(ESTIMATES).scale(view_of(180, role, done))) == 3
-    assert change(DynamoThroughput(ESTIMATES, most_per_step=2).scale(view_of(180, role, done))) == 2
+    assert change(DynamoThroughput(estimates=ESTIMATES).scale(view_of(180, role, done))) == 3
+    assert change(DynamoThroughput(estimates=ESTIMATES, most_per_step=2).scale(view_of(180, role, done))) == 2
 
 
 def test_dynamo_by_load_needs_five_samples_and_waits_for_loads() -> None:
@@ -170,7 +170,7 @@ def test_tokenscale_divides_arriving_tokens_by_velocities() -> None:
     """50 requests/s of 100 tokens are 5 prefill instances at 1,000 tokens/s."""
     role = role_of(1, role="prefill")
     signals = arrived(signals_of(10, role, window_s=10.0), 500, 50_000)
-    assert change(TokenScale(ESTIMATES).scale(view_of(10, role, signals))) == 4
+    assert change(TokenScale(estimates=ESTIMATES).scale(view_of(10, role, signals))) == 4
 
 
 def test_heteroscale_keeps_the_ratio_and_adds_one_while_tokens_are_slow() -> None:
@@ -191,7 +191,7 @@ def test_heteroscale_keeps_the_ratio_and_adds_one_while_tokens_are_slow() -> Non
         (lambda: Keda(polling_s=20.0), "multiple of sync_s"),
         (lambda: Kpa(panic_s=90.0), "panic_s must be at most"),
         (lambda: WvaV2(down=0.9), "down must be"),
-        (lambda: DynamoThroughput(ESTIMATES, forecast="prophet"), "forecast must be"),
+        (lambda: DynamoThroughput(estimates=ESTIMATES, forecast="prophet"), "forecast must be"),
         (lambda: TokenVelocity(kv_use=0.0), "kv_use above 0"),
     ],
 )

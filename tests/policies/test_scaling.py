@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.scaling.load_monitor import Band, LoadMonitor, instance_to_take, load_monitor
+from policies.scaling.load_monitor import Band, LoadMonitor, SurplusArbiter, load_monitor
 from policies.scaling.rules import (
     Bounds,
     Need,
@@ -20,10 +20,12 @@ from policies.scaling.rules import (
     scaling_rules,
     within,
 )
+from serving.protocols.scale_answers import taken_for
 from serving.protocols.scaling import (
     FixedRole,
     InstanceState,
     InstanceView,
+    Offer,
     RoleView,
     ScaleDecision,
     ScalingView,
@@ -376,7 +378,7 @@ def test_prescaling_outdoes_a_time_out_that_ends_now() -> None:
     assert decisions[1].reason.startswith("prefill grows by 3; ")
 
 
-def test_the_model_with_most_slack_gives_the_instance_idle_longest() -> None:
+def test_a_model_gives_of_its_largest_surplus_the_instance_idle_longest() -> None:
     def fleet(model: str, *idle_since_ns: int | None, minimum: int = 0) -> ScalingView:
         views = tuple(
             InstanceView(id, "serving", 0 if idle is not None else 1, idle)
@@ -384,13 +386,15 @@ def test_the_model_with_most_slack_gives_the_instance_idle_longest() -> None:
         )
         return replace(a_view(FixedRole("both", views, minimum, 9)), model=model)
 
-    rules = dict.fromkeys("abcd", QUIET)
+    arbiter = SurplusArbiter(lambda model: QUIET)
     small, large, busy = fleet("a", 1, 2), fleet("b", 9, 5, 5), fleet("c", *[None] * 6)
+    offers = [arbiter.offer(view) for view in (small, large, busy)]
+    assert offers == [Offer(-2, 1, "a", "both", 0), Offer(-3, 5, "b", "both", 1), None]
+    assert arbiter.offer(fleet("a", 1, 2, minimum=2)) is None
     reason = "d lacks instances, and b has 3 more than it needs"
-    taken = instance_to_take([small, large, busy], "d", rules)
-    assert taken == ScaleDecision(act="drain", model="b", role="both", count=1, instances=(1,), reason=reason)
-    assert instance_to_take([busy, large], "b", rules) is None, "not from itself, not what works"
-    assert instance_to_take([fleet("a", 1, 2, minimum=2)], "d", rules) is None
+    assert taken_for("d", min(filter(None, offers))) == ScaleDecision(
+        act="drain", model="b", role="both", count=1, instances=(1,), reason=reason
+    )
 
 
 @pytest.mark.parametrize(

@@ -80,7 +80,7 @@ NAMES = [
     "subprocess:Popen",
     "os:system",
     "builtins:eval",
-    "policies.scaling.load_monitor:instance_to_take",
+    "policies.scaling.load_monitor:SurplusArbiter",
     "policies.dispatch:PowerOfTwoChoices",
     "policies.live.zigzag_ilp:find_spec",
     "servetwin.cli.main:main",

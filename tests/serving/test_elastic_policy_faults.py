@@ -18,8 +18,8 @@ from serving.protocols.live_answers import CheckedLivePolicy, CheckedLiveSchedul
 from serving.protocols.planning import Edge, Source
 from serving.protocols.provision_answers import CheckedProvisioner
 from serving.protocols.provisioning import GpuSlot, Provision, Provisioned
-from serving.protocols.scale_answers import CheckedScaler, checked_arbiter
-from serving.protocols.scaling import NoChangeBounds, ScaleDecision
+from serving.protocols.scale_answers import CheckedArbiter, CheckedScaler
+from serving.protocols.scaling import NoChangeBounds, Offer, ScaleDecision
 from serving.vocabulary.errors import PolicyError
 from tests.worlds.elastic_world import Setting, Told
 from tests.worlds.faulty_policies import VIEW
@@ -40,7 +40,7 @@ class Says:
     no_change_bounds = no_change_until_ns = provision = select = plan = hosts = end = before_release = (
         may_release
     ) = scale
-    __call__ = scale
+    offer = scale
     ahead = solve_ns = 0
     embeds = True
 
@@ -129,20 +129,23 @@ def test_bounds_or_a_time_that_are_none(answer: Any) -> None:
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        (decision("load"), "the answer does not drain an instance of a model of the views"),
-        (
-            decision("drain", "prefill", 1, 0, model="unknown"),
-            "the answer does not drain an instance of a model of the views",
-        ),
-        (decision("drain", "prefill", 1, 2), "drain does not apply to instance 2 of m in its state"),
-        ("drain", "the answer does not drain"),
+        (decision("drain"), "the answer is neither"),
+        (Offer(-1, 0.5, "m", "prefill", 1), "the answer is neither"),  # type: ignore[arg-type]
+        (Offer(-1, 0, "other", "prefill", 1), "the view is of model m, not 'other'"),
+        (Offer(-1, 0, "m", "prefill", 2), "drain does not apply to instance 2 of m in its state"),
         (AttributeError("rules_of"), "raised AttributeError: rules_of"),
     ],
 )
 def test_an_arbiters_fault(answer: Any, words: str) -> None:
-    with pytest.raises(PolicyError, match="Says, method __call__,") as told:
-        checked_arbiter(Says(answer))([VIEW], "other")
+    with pytest.raises(PolicyError, match="Says, method offer,") as told:
+        CheckedArbiter(Says(answer)).offer(VIEW)
     assert words in str(told.value)
+
+
+def test_what_an_arbiter_may_answer() -> None:
+    offer = Offer(-1, 0, "m", "prefill", 1)
+    assert CheckedArbiter(Says(offer)).offer(VIEW) is offer
+    assert CheckedArbiter(Says(None)).offer(VIEW) is CheckedArbiter(None).offer(VIEW) is None
 
 
 SEATS = (GpuSlot(3, (0,), 0, (), False), GpuSlot(4, (1,), 0, (), True))

@@ -151,3 +151,38 @@ def test_bytes_and_copies_are_conserved(
             assert caches.domains_of(name) == sorted(left)
         used = [sum(size for (d, _), size in book.items() if d == host) for host in range(3)]
         assert caches.used_bytes == used and all(bytes_ <= 100 for bytes_ in used)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 5), st.integers(0, 2), st.sampled_from(PARTS), st.integers(0, 9))),
+    st.sampled_from(["use", "load"]),
+    st.booleans(),
+)
+def test_the_next_expiry_is_the_least_of_all_copies(
+    steps: list[tuple[int, int, Part, int]], since: str, keep: bool
+) -> None:
+    caches = HostCaches(3, CacheRules(100, 10, since, keep))  # type: ignore[arg-type]
+    now_ns = 0
+    for what, domain, part, wait_ns in steps:
+        now_ns += wait_ns
+        there = caches.holds(domain, part)
+        if what == 0:
+            caches.admit(domain, part, 30, now_ns)
+        elif what == 1:
+            caches.look_up(domain, part, now_ns)
+        elif what == 2 and there:
+            caches.pin(domain, part, now_ns)
+        elif what == 3 and caches.is_pinned(domain, part):
+            caches.unpin(domain, part, now_ns)
+        elif what == 4 and there:
+            caches.retire(domain, part)
+        elif what == 5:
+            caches.expire(now_ns)
+        ends_ns = [
+            caches._since_ns(copy) + 10
+            for copies in caches._copies
+            for part, copy in copies.items()
+            if not copy.pins and not (keep and len(caches.domains_of(part)) == 1)
+        ]
+        assert caches.next_expiry_ns() == min(ends_ns, default=None)
+        assert caches.all_bytes == sum(caches.used_bytes)

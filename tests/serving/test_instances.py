@@ -8,9 +8,17 @@ from tests.worlds.elastic_world import Setting
 from tests.worlds.refusals import refuses
 
 
-def instances(gpus: int = 1) -> Instances:
-    setting = Setting(models={"m": gpus})
+def instances(size: int = 1) -> Instances:
+    setting = Setting(models={"m": size})
     return Instances(setting.cluster(), {"m": setting.prototype("m")}, [])
+
+
+def numbers(found: Instances, model: str) -> list[int]:
+    return [number for number, _ in found.free_slots(model).every()]
+
+
+def gpus(found: Instances, model: str) -> list[tuple[int, ...]]:
+    return [found.replica(number).gpus for number in numbers(found, model)]
 
 
 def in_state(state: str) -> Instances:
@@ -36,22 +44,22 @@ def test_a_turn_moves_the_supply_from_role_to_role() -> None:
 
 
 def test_a_seat_is_within_a_host_and_keeps_its_number() -> None:
-    found = instances(gpus=2)
-    assert [(seat.id, seat.gpus) for seat in found.free_slots("m")] == [(0, (0, 1)), (1, (2, 3))]
+    found = instances(size=2)
+    assert found.free_slots("m").every() == [(0, 0), (1, 2)]
     found.place(1, "decode", "serving")
-    assert [seat.id for seat in found.free_slots("m")] == [0]
+    assert numbers(found, "m") == [0]
     found.free(1)
-    assert [seat.id for seat in found.free_slots("m")] == [0, 1]
+    assert numbers(found, "m") == [0, 1]
 
 
 def test_models_share_gpus_and_not_numbers() -> None:
     setting = Setting(models={"a": 1, "b": 2})
     prototypes = {name: setting.prototype(name) for name in "ab"}
     found = Instances(setting.cluster(), prototypes, [])
-    assert [seat.id for seat in found.free_slots("a")] == [0, 1, 2, 3]
-    assert [seat.gpus for seat in found.free_slots("b")] == [(0, 1), (2, 3)]
+    assert numbers(found, "a") == [0, 1, 2, 3]
+    assert gpus(found, "b") == [(0, 1), (2, 3)]
     found.place(1, "both", "serving")
-    assert [seat.gpus for seat in found.free_slots("b")] == [(2, 3)]
+    assert gpus(found, "b") == [(2, 3)]
     assert (found.spare("a", 0), found.spare("b", 0)) == (3, 1)
 
 
@@ -74,7 +82,7 @@ def test_what_is_parked_can_be_revived_until_its_time_or_until_others_come() -> 
 def test_gpus_of_a_lost_replica_are_never_free_again(state: str) -> None:
     found = in_state(state)
     found.lost(0)
-    assert [seat.gpus for seat in found.free_slots("m")] == [(1,), (2,), (3,)]
+    assert gpus(found, "m") == [(1,), (2,), (3,)]
     assert found.spare("m", 0) == 3
 
 
@@ -85,7 +93,7 @@ def test_a_lost_host_has_no_seats_and_nothing_parked() -> None:
     refuses(AssertionError, "still has the replicas", found.lost_host, 0)
     found.lost(1)
     found.lost_host(0)
-    assert [seat.gpus for seat in found.free_slots("m")] == [(2,), (3,)]
+    assert gpus(found, "m") == [(2,), (3,)]
     assert (found.parked("m", 1), found.spare("m", 1)) == ((), 2)
 
 

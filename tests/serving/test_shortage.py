@@ -1,16 +1,21 @@
 """More models than GPUs: what a look of the load monitor asks, and that asking less decides the same."""
 
+from collections import Counter
 from collections.abc import Callable
 from random import Random
 
 import pytest
 
 from policies.scaling.load_monitor import LoadMonitor, load_monitor
+from serving.elastic.looks import Looks
 from serving.elastic.shortage import Shortage
+from serving.elastic.standing_answers import LastAnswer
 from serving.protocols.provisioning import MissingInstances
 from serving.protocols.scaling import ScaleDecision, Scaler, ScalingView
+from serving.vocabulary.events import Event
 from serving.vocabulary.request import Request
 from tests.worlds.elastic_world import MS, Setting, StepWorld
+from tests.worlds.fresh_looks import check_looks
 
 END_NS = 5_000 * MS  # some of these worlds never come to rest: models hold each other's GPUs
 
@@ -79,6 +84,27 @@ def test_a_scaler_asked_every_period_decides_the_same(seed: int, split: bool) ->
     )
 
 
+@pytest.mark.parametrize("split", [True, False])
+@pytest.mark.parametrize("seed", range(6))
+def test_who_has_no_turn_would_change_nothing(seed: int, split: bool) -> None:
+    """After each event; a request leaves now and then while it waits."""
+    world = world_of(lambda: load_monitor(ways=(), prescale_from=0), 9, seed, split)
+    random, tell = Random(seed), world.tell
+    checked = Counter[str]()
+
+    def told(event: Event) -> None:
+        tell(event)
+        check_looks(world.controller)
+        checked.update(type(event).__name__ for _ in range(1))
+
+    world.tell = told  # type: ignore[method-assign]
+    for number in random.sample(range(120), 40 if split else 0):
+        world.leave(random.randrange(3_000 * MS), number)
+    world.run(until_ns=END_NS)
+    assert checked["Woke"] > 20 and world.ended["finished"] > 3
+    assert not split or checked["Disconnected"] > 3
+
+
 def times_asked(models: int, kind: type[AskedAlways]) -> int:
     scalers = list[AskedAlways]()
 
@@ -96,22 +122,46 @@ def test_how_often_scalers_are_asked_does_not_grow_with_the_models_that_wait() -
     assert times_asked(100, Counted) < 2 * 120 + 50, "at arrivals, and about those that have an instance"
 
 
-def test_the_starved_are_asked_by_name_between_the_others_while_there_is_something() -> None:
-    shortage, left = Shortage(), [2]
+def all_turns(looks: Looks, shortage: Shortage, left: list[int], fit: Callable[[str], bool]) -> list[str]:
+    """Models in turn; a starved one takes of what is ``left``, and one that can get GPUs is one that fits."""
+    got = []
+    for model in looks.in_turn(0, lambda: left[0] > 0, fit, looks.note):
+        got.append(model)
+        left[0] -= shortage.wake(model)
+    return got
+
+
+def test_the_starved_have_turns_by_name_between_the_others_while_there_is_something() -> None:
+    shortage = Shortage()
+    looks = Looks(shortage, set())
     for name in ("d", "a", "e"):
         shortage.starve(name)
-
-    def gpus_obtainable(model: str) -> bool:
-        return model != "a"  # too large for what is free
-
-    got = []
-    for model in shortage.in_turn(["b", "c", "f"], lambda: left[0] > 0, gpus_obtainable):
-        got.append(model)
-        if shortage.wake(model):
-            left[0] -= 1
-    assert got == ["b", "c", "d", "e", "f"] and shortage.starved == ["a"]
-    assert list(shortage.in_turn(["b"], lambda: False, gpus_obtainable)) == ["b"]
+    for name in ("b", "c", "f"):
+        looks.add(name)
+    # Model a is too large for what is free
+    assert all_turns(looks, shortage, [2], lambda model: model != "a") == ["b", "c", "d", "e", "f"]
+    assert shortage.starved == ["a"]
+    assert all_turns(looks, shortage, [0], lambda model: True) == []
     assert not shortage.wake("d")
+
+
+def test_a_model_has_a_turn_once_it_was_touched_or_its_answer_has_ended() -> None:
+    shortage = Shortage()
+    looks = Looks(shortage, set())
+    for name in ("a", "b", "c"):
+        looks.add(name)
+    turns = []
+    for model in looks.in_turn(10, lambda: False, lambda model: False, looks.note):
+        turns.append(model)
+        looks.answered(model, LastAnswer((0, 0, 0), 0, {"a": 20, "b": 30, "c": 40}[model], model == "c"))
+        if model == "b":
+            looks.touched |= {"a", "c", "d"}  # a: its turn is over; d: not looked at
+    assert turns == ["a", "b", "c"]
+    assert list(looks.in_turn(11, lambda: False, lambda model: False, looks.note)) == ["a"]
+    assert list(looks.in_turn(30, lambda: True, lambda model: True, looks.note)) == ["a", "b", "c"]
+    looks.answered("b", LastAnswer((0, 0, 0), 0, 50, False))
+    looks.remove("c")
+    assert list(looks.in_turn(50, lambda: True, lambda model: True, looks.note)) == ["b"]
 
 
 def test_a_shortage_is_news_once_per_count() -> None:

@@ -35,7 +35,7 @@ def in_state(state: str) -> Instances:
 
 
 def outcome(found: Instances) -> str:
-    free = 0 in [seat.id for seat in found.free_slots("m")]
+    free = 0 in [number for number, _ in found.free_slots("m").every()]
     if 0 not in found.live:
         return f"none, its GPUs are {'free' if free else 'lost'}"
     assert not free

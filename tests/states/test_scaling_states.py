@@ -52,9 +52,9 @@ class Case:
     def state(self) -> str:
         elastic: Any = self.told.controller.elastic
         if "m" in elastic._shortage.starved:
-            assert "m" not in elastic._active
+            assert "m" not in elastic.looks.active
             return "starved"
-        if "m" in elastic._active:
+        if "m" in elastic.looks.active:
             return "monitored"
         return "within bounds" if "m" in elastic.answers.no_change_bounds else "not monitored"
 

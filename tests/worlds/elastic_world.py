@@ -15,7 +15,7 @@ from policies.batching import PrefillFirst
 from policies.dispatch import LeastOutstanding
 from policies.llumnix.dispatch import Freeness
 from policies.provisioning import BinomialProvisioner, NetworkProvisioner, StoreProvisioner
-from policies.scaling.load_monitor import instance_to_take, load_monitor
+from policies.scaling.load_monitor import SurplusArbiter, load_monitor
 from servetwin.assemble.copies import cached, everywhere, pooled
 from servetwin.assemble.elastic import cluster_map_of
 from serving.composition import MigrationParts, ServiceOptions, compose
@@ -44,7 +44,7 @@ from serving.vocabulary.actions import (
     StopSend,
     Wake,
 )
-from serving.vocabulary.events import Arrived, Event, Loaded, LoadStopped, Lost, Ran, Sent, Woke
+from serving.vocabulary.events import Arrived, Disconnected, Event, Loaded, LoadStopped, Lost, Ran, Sent, Woke
 from serving.vocabulary.kv_bytes import KvBytes
 from serving.vocabulary.layers import LayerRange
 from serving.vocabulary.replica import Replica, Role
@@ -192,21 +192,20 @@ class Setting:
             max_num_seqs=self.max_num_seqs,
         )
         setup = ElasticSetup(
-            cluster,
-            {model: self.prototype(model) for model in self.models},
-            dict.fromkeys(self.models, limits),
-            self.period_ns,
-            self.park_ns,
+            cluster=cluster,
+            prototypes={model: self.prototype(model) for model in self.models},
+            limits=dict.fromkeys(self.models, limits),
+            period_ns=self.period_ns,
+            park_ns=self.park_ns,
         )
         scaler = load_monitor(**{"ways": self.ways, "prescale_from": 0, **self.rules})
 
-        def arbiter(views: Any, wanting: str) -> ScaleDecision | None:
-            shown: list[ScalingView] = list(views)
-            return instance_to_take(shown, wanting, {one.model: scaler.rules_of(one.model) for one in shown})
-
         asked = self.whims() if self.whims is not None else scaler
         policies = ElasticPolicies(
-            asked, PROVISIONERS[self.provision](), arbiter, None if self.live is None else self.live()
+            asked,
+            PROVISIONERS[self.provision](),
+            SurplusArbiter(scaler.rules_of),
+            None if self.live is None else self.live(),
         )
         sizes_bytes = dict.fromkeys([self.prototype(model).part for model in self.models], self.size_bytes)
         copies = COPIES[self.copies](sizes_bytes=sizes_bytes, hosts=self.hosts, host_gb=self.host_gb)
@@ -355,6 +354,20 @@ class StepWorld:
                 self.tell(Sent(self.on_the_wire.pop(transfer).transfer, 0, "gone"))
             self.alive[replica] = False
             return Lost(replica, "gone")
+
+        self.at(at_ns, go)
+
+    def leave(self, at_ns: int, request: int) -> None:
+        """Its client, at this time, if it waits in a queue then: it is at no instance, and ends at once."""
+
+        def go() -> Event | None:
+            services: Any = self.controller.services.values()
+            waits = any(one.id == request for service in services for one in service.queue.requests)
+            if not waits:
+                return None
+            del self.outputs[request]
+            self.ended["left"] += 1
+            return Disconnected(request)
 
         self.at(at_ns, go)
 

@@ -174,7 +174,9 @@ class WideWorld(StepWorld):
         instances = self.controller.elastic.deployment.instances
         loads = any(one.state == "loading" for one in instances.live.values())
         served = all(instances.supply(model, role) for role in self.setting.start)
-        return (self.setting.whims is not None and loads) or not (served or instances.free_slots(model))
+        return (self.setting.whims is not None and loads) or not (
+            served or instances.free_slots(model).groups
+        )
 
     def _assert_empty(self) -> None:
         for engine in self.controller.engines.values():

@@ -18,10 +18,10 @@ def starting_of(config: RunConfig) -> Starting | None:
     if one.start is None and one.start_total_s is None:
         return None
     return Starting(
-        one.start or TOTAL,
-        one.compile_cache,
-        start_terms_of(config.engine),
-        config.engine.max_num_seqs,
+        kind=one.start or TOTAL,
+        compile_cache=one.compile_cache,
+        terms=start_terms_of(config.engine),
+        max_num_seqs=config.engine.max_num_seqs,
         ready=config.cluster.start == "warm",
         total_s=one.start_total_s or 0.0,
     )
