@@ -139,7 +139,7 @@ class Controller:
         service.arrived(request, actions)
         if self._scales:
             self._touched.add(request.model)
-            self.elastic.arrived(now_ns, request.model, actions)
+            self.elastic.arrived(now_ns, request, actions)
 
     def _reject(self, request: Request, reason: str, actions: list[Action]) -> None:
         self.rejected += 1

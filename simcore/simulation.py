@@ -36,6 +36,7 @@ from serving.vocabulary.closed_loop import ClosedLoop, Requests
 from serving.vocabulary.driver import Control, JournalSink
 from serving.vocabulary.events import Arrived, Closing, Loaded, Opened, Ran, Sent, Woke
 from serving.vocabulary.events import Event as Fact
+from serving.vocabulary.measured_requests import MeasuredRequests
 from serving.vocabulary.recorder import Recorder
 from serving.vocabulary.request import Request
 from serving.vocabulary.step_counts import register
@@ -172,6 +173,9 @@ class Simulation:
         self._lives: dict[int, Lifetime] = {}
         self.clients = None if clients is None else self._clients(*clients, arrivals)
         self._recorder, self._journal = recorder if self.clients is None else self.clients, journal
+        measured = None
+        if controller.step_counts is not None and controller.step_counts.measures:
+            self._recorder = measured = MeasuredRequests(self._recorder, self._first_tokens)
         self._arrivals = Arrivals(arrivals if self.clients is None else (), self._lives)
         self._next: Arrival | None = None
         self._events, self._looks, self._decisions_ns = 0, 0, array("q")
@@ -181,7 +185,7 @@ class Simulation:
         self._stall_rule = StallDetector() if elastic is None else elastic.stall_rule()
         self._rows_of, self._cpu_ns = rows_of or {}, cpu_ns or (lambda: 0)
         self._machines: dict[int, Machine] = {}
-        self._steps_since = StepsSince(self._machines)
+        self._steps_since = StepsSince(self._machines, measured)
         self._counts = register(controller.step_counts, self._steps_since, journal is not None)
         self._timers: dict[int, Timer] = {}  # of the machines
         self._paces = Paces(self._machines, self._timers)
@@ -208,6 +212,9 @@ class Simulation:
         )
         self._arrival = Timer(self._env, ARRIVAL_RANK, lambda _: None)
         self._arrival.calls(self._arrive)  # one at a time, so nothing is pending
+
+    def _first_tokens(self) -> Iterator[tuple[Request, int]]:
+        return ((life.request, life.first_token_ns) for life in self._lives.values())
 
     def _pipelines(self, plans: Sequence[PipelinePlan]) -> Pipelines:
         return Pipelines(

@@ -8,12 +8,13 @@ from hwmodels.loading.start_terms import StartSeconds, StartTerms
 KINDS: Final = ("cold", "warm", "hot", "pooled")
 COMPILE_CACHES: Final = ("host", "shared", "present", "none")
 COMPILED, CACHED = "compiled", "cached"
+TOTAL: Final = "total"
 
 Terms = tuple[tuple[str, float], ...]
 """(Term, seconds), in the order in which they happen."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Starting:
     """The state before every start of a run (docs/STARTUP.md).
 
@@ -21,7 +22,8 @@ class Starting:
     there with its parameters in the memory of its host; ``pooled``, process, context, connections, kernels
     and graphs wait for parameters. compile_cache: where the next start finds what one start compiled: on its
     ``host``, on all hosts (``shared``), always (``present``) or never (``none``). ready: the initial
-    instances have run on their hosts before.
+    instances have run on their hosts before. total_s: of kind ``total``, seconds from the decision to the
+    first step, parameters included, if these do not take longer.
     """
 
     kind: str
@@ -29,6 +31,7 @@ class Starting:
     terms: StartTerms
     max_num_seqs: int
     ready: bool = True
+    total_s: float = 0.0
 
     def of(self, layers: int, ranks: int) -> StartSeconds:
         """Seconds of each term for these layers and GPUs."""
@@ -37,7 +40,7 @@ class Starting:
 
 def before_weights(kind: str, seconds: StartSeconds, checked: bool) -> Terms:
     """The terms before parameters may arrive; ``checked``: the host has the result of the P2P check."""
-    if kind == "pooled":
+    if kind in ("pooled", TOTAL):
         return ()
     if kind == "hot":
         return (("wake", seconds.wake),)
@@ -48,7 +51,7 @@ def before_weights(kind: str, seconds: StartSeconds, checked: bool) -> Terms:
 
 def after_weights(kind: str, seconds: StartSeconds, cached: bool) -> Terms:
     """The terms from the last byte to the first step; ``cached``: the compiled code exists."""
-    if kind in ("hot", "pooled"):
+    if kind in ("hot", "pooled", TOTAL):
         return ()
     return (
         ("compile", seconds.compile_cached if cached else seconds.compile_whole),
@@ -67,4 +70,6 @@ def serves_while_loading(starting: Starting | None) -> bool:
     """Whether an instance can run its loaded layers: nothing is compiled or captured after the last one."""
     if starting is None:
         return True
+    if starting.kind == TOTAL:
+        return False
     return seconds_of(after_weights(starting.kind, starting.of(1, 1), cached=True)) == 0

@@ -19,6 +19,8 @@ from realexec.world.slots import Pool, Slots
 from realexec.world.tracking import Tracker
 from serving.vocabulary.actions import Action
 from serving.vocabulary.events import Closing, Event, Opened, Woke
+from serving.vocabulary.measured import Measured
+from serving.vocabulary.measured_requests import MeasuredRequests
 from serving.vocabulary.step_counts import StepCounts, register
 from serving.vocabulary.units import NS_PER_S
 
@@ -116,8 +118,14 @@ class Journal(Protocol):
         """Write one event, in order; ``counts``: step counts that the controller read since the last."""
 
 
-class _ReportedSteps:
-    """Step counts if load reports are read: workers report every step, so reports are all that is known."""
+class _Reported:
+    """Answers about workers, which report every step: their reports are all that is known.
+
+    ``measured_requests``: None if nobody asks what was measured.
+    """
+
+    def __init__(self, measured_requests: MeasuredRequests | None) -> None:
+        self._measured_requests = measured_requests
 
     def steps(self, replica: int, before_ns: int) -> int:
         """Return 0: there are no steps beyond those reported."""
@@ -126,6 +134,15 @@ class _ReportedSteps:
     def least_step_ns(self, replica: int, requests: int) -> int:
         """Return 0: the shortest real step is unknown, so no instance is assumed to have memory for long."""
         return 0
+
+    def progress(self, replica: int, now_ns: int) -> tuple[int, ...]:
+        """Return that there are no steps beyond those reported, and no joins."""
+        return (0,)
+
+    def measured(self, model: str, since_ns: int, until_ns: int) -> Measured:
+        """What was measured of the model's requests."""
+        assert self._measured_requests is not None, "nobody measures requests"
+        return self._measured_requests.measured(model, since_ns, until_ns)
 
 
 class Execution:
@@ -148,7 +165,10 @@ class Execution:
         self._report_timeout_ns = int(report_timeout_s * NS_PER_S)
         self._look_ns = 0
         self._opens = opens
-        self._counts = register(controller.step_counts, _ReportedSteps(), journal is not None)
+        asked = controller.step_counts
+        measures = asked is not None and asked.measures
+        source = _Reported(tracker.measures() if measures else None)
+        self._counts = register(asked, source, journal is not None)
         self._idle_looks = 0
         self._held = HeldReports(world.slots)
         self._lost: list[tuple[int, str]] = []

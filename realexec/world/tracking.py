@@ -1,12 +1,13 @@
 """The driver's record of each request: facts that the controller must not know, and data for metrics."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
 from realexec.wire.messages import Hold, StepsDone
 from realexec.world.report import Generation
+from serving.vocabulary.measured_requests import MeasuredRequests
 from serving.vocabulary.recorder import Recorder
 from serving.vocabulary.request import Request
 from serving.vocabulary.units import FRACTION_BITS
@@ -40,6 +41,15 @@ class Tracker:
         self._busy_ns = dict.fromkeys(range(replicas), 0)
         self.generations: dict[int, Generation] = {}
         self.arrived = self.refused = self.failed = self.preemptions = 0
+
+    def measures(self) -> MeasuredRequests:
+        """Keep from now on what scalers ask about requests."""
+        measured = MeasuredRequests(self._recorder, self._first_tokens)
+        self._recorder = measured
+        return measured
+
+    def _first_tokens(self) -> Iterator[tuple[Request, int]]:
+        return ((held.request, held.first_token_ns) for held in self._open.values() if held.tokens)
 
     @property
     def unfinished(self) -> int:

@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Final, NamedTuple
+from math import gcd
+from typing import Any, Final, NamedTuple
 
 from hwmodels.topology.spec import ClusterSpec, Rate
 from hwmodels.topology.topology import Topology, build
@@ -13,6 +14,7 @@ from servetwin.assemble.sizes import Bounds, bounds_of
 from servetwin.config.config import RunConfig
 from servetwin.config.policy.make import make_policy
 from serving.elastic.setup import ElasticParts, ElasticPolicies, ElasticSetup, ModelLimits
+from serving.elastic.signals import SignalRules
 from serving.kv.handover import HandOverRules
 from serving.parameters.cluster_map import ClusterMap
 from serving.protocols.live import LivePolicy
@@ -55,6 +57,8 @@ def shipped_rates(shape: str) -> ShippedRates:
 
 
 NS_PER_MS = 1_000_000
+SCRAPE_S: Final = 15.0  # kube-prometheus scrapes every 30 s, Prometheus' own examples every 15
+WINDOW_S: Final = 60.0
 # The rate of KV on links is that of such prompts: each also has its windows and states.
 ESTIMATE_PROMPT_TOKENS = 1024
 BYTES_PER_ACTIVATION = 2  # 16 bits, as the artefact of BlitzScale (OSDI 2025) sends them
@@ -95,12 +99,14 @@ def elastic_of(config: RunConfig, prototypes: Mapping[str, Replica], estimates: 
     bounds = bounds_of(config, hosted)
     copies = make_policy("system/cache", system.cache, sizes_bytes=sizes_bytes, hosts=cluster.hosts)
     scaler = make_policy("system/scaler", system.scaler, estimates=estimates)
+    period_ns, signals = _signals_of(config, scaler)
     setup = ElasticSetup(
-        cluster,
-        {model.name: _with_tp(prototypes[model.name], model.tp) for model in hosted},
-        {model.name: _limits(config, model, bounds, estimates, cluster) for model in hosted},
-        round(system.instances.monitor_period_ms * NS_PER_MS),
-        round(system.instances.keep_parameters_ms * NS_PER_MS),
+        cluster=cluster,
+        prototypes={model.name: _with_tp(prototypes[model.name], model.tp) for model in hosted},
+        limits={model.name: _limits(config, model, bounds, estimates, cluster) for model in hosted},
+        period_ns=period_ns,
+        park_ns=round(system.instances.keep_parameters_ms * NS_PER_MS),
+        signals=signals,
     )
     provisioner = make_policy("system/provision", system.provision, estimates=estimates)
     live: LivePolicy | None = None
@@ -110,6 +116,28 @@ def elastic_of(config: RunConfig, prototypes: Mapping[str, Replica], estimates: 
     # Only the load monitor's rules define surplus instances.
     arbiter = SurplusArbiter(scaler.rules_of) if isinstance(scaler, LoadMonitor) else None
     return ElasticParts(setup, ElasticPolicies(scaler, provisioner, arbiter, live), copies)
+
+
+def _signals_of(config: RunConfig, scaler: Any) -> tuple[int, SignalRules | None]:
+    """Return the period of the load monitor, and when metrics are scraped for a scaler that reads them.
+
+    Such a scaler is asked at every scrape and once per ``period_s`` of its own.
+    """
+    monitor_ns = round(config.system.instances.monitor_period_ms * NS_PER_MS)
+    declared = config.system.signals
+    if not getattr(scaler, "reads_signals", False):
+        return monitor_ns, None
+    own_ns = round(getattr(scaler, "period_s", monitor_ns / NS_PER_S) * NS_PER_S)
+    scrape_s = declared.scrape_s or float(getattr(scaler, "scrape_s", SCRAPE_S))
+    window_s = declared.window_s or float(getattr(scaler, "window_s", max(WINDOW_S, scrape_s)))
+    scrape_ns, window_ns = round(scrape_s * NS_PER_S), round(window_s * NS_PER_S)
+    if window_ns < scrape_ns:
+        raise UserError(
+            f"system.signals.window_s={window_s:g} is shorter than system.signals.scrape_s={scrape_s:g}: "
+            "write at least as many seconds"
+        )
+    rules = SignalRules(scrape_ns=scrape_ns, window_ns=window_ns, delay_ns=round(declared.delay_s * NS_PER_S))
+    return gcd(own_ns, scrape_ns), rules
 
 
 def cluster_map_of(topology: Topology) -> ClusterMap:

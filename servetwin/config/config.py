@@ -25,6 +25,7 @@ from servetwin.config.migration_config import LIVE, MigrationConfig
 from servetwin.config.models_config import ONE, ModelsConfig
 from servetwin.config.pipeline_config import PLAIN, PipelineConfig
 from servetwin.config.readers import REAL_WORKERS, STAGED_REPLICAS
+from servetwin.config.signals_config import DECLARED, SignalsConfig
 from servetwin.config.trace_config import TraceConfig
 from servetwin.config.workers_config import CPU, LAUNCHERS, NO_RAY, TRANSPORTS, RayConfig
 
@@ -78,6 +79,7 @@ class SystemConfig:
     migration: PolicyConfig = key("which running requests move", omit=STAY)
     stages: PolicyConfig = key("when replicas of stages start and stop", omit=STAY)
     instances: InstancesConfig = key("number and roles of instances")
+    signals: SignalsConfig = key("the metrics that a scaler reads", omit=DECLARED)
 
     @property
     def elastic(self) -> bool:

@@ -11,6 +11,7 @@ from servetwin.config.readers import (
     SCALER,
     SCALER_OF_BOTH,
     SCALER_OF_ROLES,
+    SIMULATION,
 )
 from serving.vocabulary.errors import UserError
 
@@ -106,6 +107,13 @@ class InstancesConfig:
         "([STARTUP.md](STARTUP.md))",
         default=None,
         choices=KINDS,
+    )
+    start_total_s: float | None = key(
+        "seconds from the decision to start an instance until it serves, parameters and all: what a pod "
+        "takes to be ready. In place of `start`; if its parameters take longer, it serves once they came",
+        default=None,
+        within=Range(low=0, high=86_400),
+        read_by=(SIMULATION,),
     )
     compile_cache: str = key(
         "with `cold` and `hot`: where later starts find an earlier compilation: on the same "

@@ -11,6 +11,8 @@ def start_text(starts: Mapping[str, Any]) -> str:
     if not starts or not starts.get("count"):
         return ""
     kind, engine = starts["start"], starts["engine"]
+    if kind == "total":
+        kind, engine = "declared", "system.instances.start_total_s"
     named = f"instances start as {engine} declares" if kind == "declared" else f"{kind} starts of {engine}"
     counts = ", ".join(f"{times} {name}" for name, times in starts["count"].items())
     if starts["compiled"] or starts["cached"]:

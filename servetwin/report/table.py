@@ -127,6 +127,7 @@ def facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
         *_pipeline_facts(section(summary, "pipeline_parallel")),
         *_prefix_hits(section(summary, "prefix_cache")),
         *_loads(section(summary, "loads")),
+        *_control(section(summary, "control")),
         *live_facts(section(summary, "live")),
         *_migrations(section(summary, "migrations")),
         *(_cost_of_workers(real) if real else _cost_of_simulation(sim)),
@@ -210,6 +211,27 @@ def _loads(loads: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [("parameter loads", f"{count(loads.get('count'))}, mean {mean}"), ("slowest load", most)]
 
 
+def _control(control: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return what scaling cost; empty for a system that does not scale."""
+    if not control:
+        return []
+    lacked, spare = number(control["under_provisioned_s"]), number(control["over_provisioned_s"])
+    return [
+        ("starts, stops", f"{count(control['starts'])}, {count(control['stops'])}"),
+        ("reversals", count(control["reversals"])),
+        ("too few, many GPUs", f"{lacked} s, {spare} s"),
+        ("GPU time over bound", f"{number(control['over_bound'])} times"),
+    ]
+
+
+def flapping(summary: Mapping[str, Any]) -> list[str]:
+    """Return a line if a scaler turned back more than twice in ten minutes of constant load."""
+    times = section(summary, "control").get("constant_load_reversals") or 0
+    if times <= 2:
+        return []
+    return [f"the scaler turned back {count(times)} times in ten minutes of constant load: it flaps"]
+
+
 def shortages(summary: Mapping[str, Any]) -> list[str]:
     """Return one line per obstacle that prevented starts of instances, most frequent first."""
     by_count = sorted(
@@ -291,7 +313,7 @@ def print_summary(summary: Mapping[str, Any], console: "Console | None" = None) 
         console.print(Text(f"  {when} {consequence}", style="yellow"))
     if (more := len(fault_rows(summary)) - _MOST_FAULTS) > 0:
         console.print(Text(f"  and {count(more)} more faults (see report)", style="yellow"))
-    for line in shortages(summary):
+    for line in (*shortages(summary), *flapping(summary)):
         console.print(Text(f"  {line}", style="yellow"))
     if cut := cut_at_cap(section(summary, "trace")):
         console.print(Text(f"  {count(cut)} outputs longer than max_new_tokens, cut there", style="yellow"))

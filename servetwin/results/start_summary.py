@@ -4,7 +4,7 @@ from collections import Counter
 from statistics import median
 from typing import Any, Final
 
-from hwmodels.loading.starting import CACHED, COMPILED
+from hwmodels.loading.starting import CACHED, COMPILED, TOTAL
 from hwmodels.loading.startup import load_start_up
 from servetwin.config.compose.starting import runs_layers_early, starting_of
 from servetwin.config.config import RunConfig
@@ -22,6 +22,7 @@ _SOURCES: Final = {
     "warm": _WARM,
     "hot": ("wake_s", "sleep_bytes_per_s", *_COLD),
     "pooled": (),
+    TOTAL: (),
 }
 
 
@@ -37,7 +38,7 @@ def start_summary(data_plane: DataPlane, config: RunConfig) -> dict[str, Any]:
     early = runs_layers_early(config)
     compiles = config.system.instances.start in ("cold", "hot")
     answer: dict[str, Any] = {
-        "start": config.system.instances.start or DECLARED,
+        "start": starting.kind if (starting := starting_of(config)) is not None else DECLARED,
         "engine": config.engine.start_up,
         "compile_cache": config.system.instances.compile_cache if compiles else None,
         "count": dict(sorted(Counter(record.kind or DECLARED for record in records).items())),
@@ -48,7 +49,7 @@ def start_summary(data_plane: DataPlane, config: RunConfig) -> dict[str, Any]:
     if records:
         total_s = median(record.seconds for record in records)
         answer["median_s"] = {**_terms(records), "total": total_s}
-    if (starting := starting_of(config)) is not None:
+    if starting is not None:
         answer["each"] = [_one(record) for record in data_plane.starts.records]
         answer["sources"] = {term: starting.terms.sources[term] for term in _SOURCES[starting.kind]}
     elif early and load_start_up(config.engine.start_up).engine_init_s:

@@ -26,12 +26,11 @@ NAMES: Final = frozenset(
 )  # fmt: skip
 # Of some runs: their names depend on the system, the cluster and what happens (docs/METRICS.md).
 SECTIONS: Final = (
-    "cache", "client_timeouts", "clients", "copies", "cuts", "data_parallel", "decisions", "energy",
-    "failed_reasons",
-    "faults", "fragmentation", "groups", "host_cache_bytes", "instances", "language_stages", "live",
-    "loads", "migrations", "models", "network", "new_instances", "path_moves", "pipeline_parallel",
-    "preemption_loss_ms", "prefix_cache", "rejected_reasons", "shortages", "stage_loads", "stages",
-    "starts", "swaps", "warmup",
+    "cache", "client_timeouts", "clients", "control", "copies", "cuts", "data_parallel", "decisions",
+    "energy", "failed_reasons", "faults", "fragmentation", "groups", "host_cache_bytes", "instances",
+    "language_stages", "live", "loads", "migrations", "models", "network", "new_instances",
+    "path_moves", "pipeline_parallel", "preemption_loss_ms", "prefix_cache", "rejected_reasons",
+    "shortages", "stage_loads", "stages", "starts", "swaps", "warmup",
 )  # fmt: skip
 
 

@@ -16,6 +16,7 @@ from serving.elastic.looks import Looks
 from serving.elastic.replica_control import Handler
 from serving.elastic.setup import ElasticParts
 from serving.elastic.shortage import Shortage
+from serving.elastic.signals import ModelSignals, signals_of
 from serving.elastic.stall_detection import StallDetector
 from serving.elastic.standing_answers import StandingAnswers
 from serving.engine.engine import Engine
@@ -38,6 +39,7 @@ from serving.vocabulary.events import (
     Woke,
 )
 from serving.vocabulary.replica import Replica, Role
+from serving.vocabulary.request import Request
 
 SETTLED_LOOKS = 8  # if rounds are more frequent than looks, ticks say little about the monitor's decisions
 
@@ -47,7 +49,7 @@ class Elastic:
 
     __slots__ = (
         "_last_ran_ns", "_live", "_offers", "_present", "_roles", "_scaler", "_services", "_setup",
-        "_shortage", "answers", "deployment", "looks", "scales", "ticks", "touched",
+        "_shortage", "_signals", "answers", "deployment", "looks", "scales", "ticks", "touched",
     )  # fmt: skip
 
     def __init__(
@@ -101,6 +103,17 @@ class Elastic:
         )
         self._last_ran_ns = last_ran_ns
         self.answers = StandingAnswers(self._scaler)
+        self._signals: dict[str, ModelSignals] = {}
+        if setup.signals is not None:
+            self._signals = signals_of(
+                setup.signals,
+                {model: [role.role for role in roles] for model, roles in self._roles.items()},
+                instances=instances,
+                engines=engines,
+                services=services,
+                counts=present.step_counts,
+                events=self.deployment.log.events,
+            )
 
     def handlers(self) -> Mapping[type, Handler]:
         """Handlers for ticks of the load monitor, loads of parameters, and losses."""
@@ -175,8 +188,11 @@ class Elastic:
         """A prototype replica of each hosted model."""
         return self._setup.prototypes
 
-    def arrived(self, now_ns: int, model: str, actions: list[Action]) -> None:
+    def arrived(self, now_ns: int, request: Request, actions: list[Action]) -> None:
         """A request was admitted: activate its model and the load monitor."""
+        model = request.model
+        if self._signals:
+            self._signals[model].arrived(now_ns, request)
         if model not in self.looks.active:
             bounds = self.answers.no_change_bounds.get(model)
             if bounds is not None and self._services[model].backlog_tokens <= bounds.backlog_tokens:
@@ -214,6 +230,8 @@ class Elastic:
             self.touched.update(self._services)
         if not self.ticks.woke(now_ns, actions):
             return
+        for model in sorted(self.looks.active) if self._signals else ():
+            self._signals[model].scrape(now_ns)
         if not self._present.scheduler_lost:  # it would decide
             self._look_at_models(now_ns, actions)
         if self.deployment.drains.drained:
@@ -306,6 +324,7 @@ class Elastic:
             kv_tokens_per_s=limits.kv_tokens_per_s,
             spare=self.deployment.instances.spare(model, now_ns),
             parked=self.deployment.instances.parked(model, now_ns),
+            signals=self._signals[model].of(now_ns) if self._signals else None,
         )
 
     def _decide(self, now_ns: int, view: ScalingView, actions: list[Action]) -> tuple[ScaleDecision, ...]:

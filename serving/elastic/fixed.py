@@ -23,6 +23,7 @@ from serving.vocabulary.events import (
     Opened,
     Woke,
 )
+from serving.vocabulary.request import Request
 
 
 class FixedReplicas:
@@ -99,7 +100,7 @@ class FixedReplicas:
         assert self._rounds is not None, "no service asked for a wake-up"
         self._rounds.woke(now_ns, actions)
 
-    def arrived(self, now_ns: int, model: str, actions: list[Action]) -> None:
+    def arrived(self, now_ns: int, request: Request, actions: list[Action]) -> None:
         """Do nothing."""
 
     def ran(self, now_ns: int, replica: int, actions: list[Action]) -> None:

@@ -5,6 +5,7 @@ from typing import Any, Protocol
 
 from serving.vocabulary.actions import Action
 from serving.vocabulary.driver import ReplicaOutlook
+from serving.vocabulary.request import Request
 
 # Handles an event of one type, which is the second argument.
 Handler = Callable[[int, Any, list[Action]], None]
@@ -23,7 +24,7 @@ class ReplicaControl(ReplicaOutlook, Protocol):
     def handlers(self) -> Mapping[type, Handler]:
         """The handlers of the event types that only this object handles."""
 
-    def arrived(self, now_ns: int, model: str, actions: list[Action]) -> None:
+    def arrived(self, now_ns: int, request: Request, actions: list[Action]) -> None:
         """A request was admitted."""
 
     def ran(self, now_ns: int, replica: int, actions: list[Action]) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from serving.elastic.signals import SignalRules
 from serving.live.host import LiveSetup
 from serving.parameters.cluster_map import ClusterMap
 from serving.parameters.copies import Copies
@@ -35,12 +36,12 @@ class ModelLimits:
     max_num_seqs: int = 1 << 30
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ElasticSetup:
     """The fixed settings; ``prototypes`` and ``limits`` by model.
 
     ``period_ns``: time between two looks of the load monitor. ``park_ns``: how long parameters stay on
-    reclaimed GPUs.
+    reclaimed GPUs. ``signals``: when metrics are scraped; None: the scaler reads none.
     """
 
     cluster: ClusterMap
@@ -48,6 +49,7 @@ class ElasticSetup:
     limits: Mapping[str, ModelLimits]
     period_ns: int
     park_ns: int
+    signals: SignalRules | None = None
 
 
 @dataclass(frozen=True, slots=True)

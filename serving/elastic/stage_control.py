@@ -37,6 +37,7 @@ from serving.vocabulary.events import (
     Opened,
     Woke,
 )
+from serving.vocabulary.request import Request
 from serving.vocabulary.units import NS_PER_S
 
 NO_REPLICA: Final = ("mark_key", "keep_copy", "evict_copy")  # acts that change no replica
@@ -236,7 +237,7 @@ class StageControl:
         """Plan around a lost link; its loads are reported as stopped."""
         self.replicas.without_nic(event.nic)
 
-    def arrived(self, now_ns: int, model: str, actions: list[Action]) -> None:
+    def arrived(self, now_ns: int, request: Request, actions: list[Action]) -> None:
         """Do nothing: stages are considered once per period."""
 
     def ran(self, now_ns: int, replica: int, actions: list[Action]) -> None:

@@ -128,6 +128,10 @@ class LiveScaling:
         self._runs = LayerRuns(engines, setup.layers, self.counts)
         self._busy: set[int] = set()  # sources that have pulled a batch
 
+    def head_arrival_ns(self) -> int | None:
+        """When the first request of the common queue arrived; None: it is empty."""
+        return self._host.head_arrival_ns()
+
     # New instances.
 
     @property

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, Protocol
 
 from serving.protocols.load_report import LoadReport
+from serving.protocols.signals import Signals
 from serving.vocabulary.fact import fact
 from serving.vocabulary.replica import Role
 
@@ -107,7 +108,8 @@ class ScalingView:
     decode instances. The rates are those of one instance: prompt tokens/s, KV memory in tokens, KV tokens/s
     it receives. ``roles``: prefill and decode, or both in one. ``parked``: reclaimed instances of this model
     whose parameters are still on their GPUs. ``spare``: how many more instances fit on the free GPUs, not
-    counting ``parked``.
+    counting ``parked``. ``signals``: metrics as monitoring has them, for scalers with ``reads_signals``; None
+    before the first scrape has reached the scaler.
     """
 
     now_ns: int
@@ -121,6 +123,7 @@ class ScalingView:
     kv_tokens_per_s: float
     spare: int
     parked: tuple[int, ...] = ()
+    signals: Signals | None = None
 
     @property
     def has_work(self) -> bool:

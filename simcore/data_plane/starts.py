@@ -7,6 +7,7 @@ from typing import Final
 from hwmodels.loading.starting import (
     CACHED,
     COMPILED,
+    TOTAL,
     Starting,
     Terms,
     after_weights,
@@ -112,6 +113,10 @@ class Starts:
             return 0.0
         if self._starting is None:
             return record.terms[1][1]
+        if self._starting.kind == TOTAL:
+            left_s = max(0.0, record.asked_s + self._starting.total_s - now_s)
+            self._open[load.load, target] = replace(record, terms=(("start", left_s),))
+            return left_s
         gpus = self._placement.gpus_of[load.targets[target][1]]
         seconds, cache = self._starting.of(len(part), len(gpus)), self._cache_of(part, gpus)
         cached = record.kind == "warm" or self._has(cache, now_s)

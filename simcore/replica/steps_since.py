@@ -1,13 +1,22 @@
 """How many steps replicas have run since their last reports, in the middle of coalesced runs."""
 
 from collections.abc import Callable, Mapping
+from typing import Protocol
 
 from serving.vocabulary.events import Ran
+from serving.vocabulary.measured import Measured
+from serving.vocabulary.step_counts import NOT_JOINED
 from serving.vocabulary.units import FRACTION_BITS
 from simcore.replica.machine import Machine
 from simcore.replica.segment import steps_to_reach
 from simcore.replica.slowed_steps import own_steps
 from simcore.replica.step_times import Pieces
+
+
+class MeasuresRequests(Protocol):
+    """Keeps what servers measure of their requests."""
+
+    def measured(self, model: str, since_ns: int, until_ns: int) -> Measured: ...
 
 
 class StepsSince:
@@ -16,10 +25,10 @@ class StepsSince:
     A question during a report concerns the run that was just booked, so that run is kept.
     """
 
-    __slots__ = ("_ended", "_ended_ns", "_machines", "_reporting")
+    __slots__ = ("_ended", "_ended_ns", "_machines", "_measured", "_reporting")
 
-    def __init__(self, machines: Mapping[int, Machine]) -> None:
-        self._machines = machines
+    def __init__(self, machines: Mapping[int, Machine], measured: MeasuresRequests | None = None) -> None:
+        self._machines, self._measured = machines, measured
         # The last run that ended: where, when, and its progress (see ``_steps_before``).
         self._reporting = self._ended_ns = -1
         self._ended = (0, 0, 0, 0, 0)
@@ -51,6 +60,19 @@ class StepsSince:
             booked += 1
         first = machine._first
         return booked + steps_to_reach(first, machine._slope, left) - 1 if first else booked
+
+    def progress(self, replica: int, now_ns: int) -> tuple[int, ...]:
+        """Steps of the run that ended before now and are not reported, then those before each join."""
+        machine = self._machines[replica]
+        joins, steps = machine._joins, self.steps(replica, now_ns)
+        if joins.booked and (now_ns << FRACTION_BITS) <= machine._start_fixed:
+            steps = joins.booked - 1  # requests join after it, and it has not ended
+        return steps, *[NOT_JOINED if at < 0 else at for at in joins.before]
+
+    def measured(self, model: str, since_ns: int, until_ns: int) -> Measured:
+        """What servers have measured of requests."""
+        assert self._measured is not None, "nobody measures requests"
+        return self._measured.measured(model, since_ns, until_ns)
 
     def least_step_ns(self, replica: int, requests: int) -> int:
         """The least duration of a step, from step costs."""

@@ -151,6 +151,8 @@ def test_a_kind_of_start_skips_what_is_there() -> None:
 
 def test_only_an_engine_without_preparations_serves_while_it_loads() -> None:
     vllm, blitz = load_start_terms("vllm"), load_start_terms("blitzscale")
-    assert serves_while_loading(None) and serves_while_loading(Starting("cold", "host", blitz, 256))
-    assert serves_while_loading(Starting("pooled", "host", vllm, 256))
-    assert not serves_while_loading(Starting("warm", "host", vllm, 256))
+    assert serves_while_loading(None) and serves_while_loading(
+        Starting(kind="cold", compile_cache="host", terms=blitz, max_num_seqs=256)
+    )
+    assert serves_while_loading(Starting(kind="pooled", compile_cache="host", terms=vllm, max_num_seqs=256))
+    assert not serves_while_loading(Starting(kind="warm", compile_cache="host", terms=vllm, max_num_seqs=256))

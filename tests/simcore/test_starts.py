@@ -36,7 +36,7 @@ def plane(
     kind: str, cache: str = "host", ready: bool = False, gpus: tuple[tuple[int, ...], ...] = ()
 ) -> DataPlane:
     gpus_of = gpus or ((0,), (1,), (8,), (9,))
-    start = Starting(kind, cache, TERMS, 256, ready)
+    start = Starting(kind=kind, compile_cache=cache, terms=TERMS, max_num_seqs=256, ready=ready)
     models = [SHAPE.name] * len(gpus_of)
     setup = DataPlaneSetup(
         topology=ideal("blitz_b"),

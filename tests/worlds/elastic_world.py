@@ -192,11 +192,11 @@ class Setting:
             max_num_seqs=self.max_num_seqs,
         )
         setup = ElasticSetup(
-            cluster,
-            {model: self.prototype(model) for model in self.models},
-            dict.fromkeys(self.models, limits),
-            self.period_ns,
-            self.park_ns,
+            cluster=cluster,
+            prototypes={model: self.prototype(model) for model in self.models},
+            limits=dict.fromkeys(self.models, limits),
+            period_ns=self.period_ns,
+            park_ns=self.park_ns,
         )
         scaler = load_monitor(**{"ways": self.ways, "prescale_from": 0, **self.rules})
 

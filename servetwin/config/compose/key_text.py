@@ -92,7 +92,8 @@ def _group(path: str) -> str:
     """Return the table that a key stands in: the tables of small groups are one with that of the run."""
     top, _, rest = path.partition(".")
     if top == "system":
-        return "system.instances" if rest.startswith("instances.") else "system"
+        part = rest.partition(".")[0]
+        return f"system.{part}" if part in ("instances", "signals") else "system"
     return "" if not rest or top in ("series", "driver", "ray", "http", "metrics") else top
 
 

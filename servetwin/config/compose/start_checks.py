@@ -15,7 +15,15 @@ _FROM_INSTANCES: Final = (
 
 def check_instance_starts(config: RunConfig) -> None:
     """Refuse starts that the run cannot have, with a UserError."""
-    start = config.system.instances.start
+    start, total_s = config.system.instances.start, config.system.instances.start_total_s
+    if start is not None and total_s is not None:
+        raise UserError(
+            f"system.instances.start={start} has terms of its own, and system.instances.start_total_s="
+            f"{total_s:g} takes their place: write one of the two"
+        )
+    if total_s is not None:
+        _check_total(config, total_s)
+        return
     if start is None:
         return
     if not config.system.elastic and config.cluster.start == "warm":
@@ -26,6 +34,22 @@ def check_instance_starts(config: RunConfig) -> None:
     if start == "hot":
         _check_hot(config)
     _check_serving_while_loading(config)
+
+
+def _check_total(config: RunConfig, total_s: float) -> None:
+    """Refuse a time of starts in a run without starts, and with instances that work before its end."""
+    where = f"system.instances.start_total_s={total_s:g}"
+    if not config.system.elastic and config.cluster.start == "warm":
+        raise UserError(
+            f"{where} says nothing with system={config.system.name}, whose instances are there from the "
+            "beginning: leave it out, or write cluster.start=host, ssd or remote"
+        )
+    if early := runs_layers_early(config):
+        instead = "system/live=none" if "live" in early else "system.provision.overlap=false"
+        raise UserError(
+            f"{where} is the time until an instance serves, and with {early} it works before: leave it out, "
+            f"or write {instead}"
+        )
 
 
 def _check_hot(config: RunConfig) -> None:

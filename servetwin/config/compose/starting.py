@@ -1,7 +1,7 @@
 """Derives from the configuration how instances start."""
 
 from hwmodels.loading.start_terms import StartTerms, load_start_terms
-from hwmodels.loading.starting import Starting
+from hwmodels.loading.starting import TOTAL, Starting
 from servetwin.config.config import RunConfig
 from servetwin.config.engine_config import EngineConfig
 
@@ -15,14 +15,15 @@ def start_terms_of(engine: EngineConfig) -> StartTerms:
 def starting_of(config: RunConfig) -> Starting | None:
     """Return how instances start; None if the run does not define it. Raises HardwareError."""
     one = config.system.instances
-    if one.start is None:
+    if one.start is None and one.start_total_s is None:
         return None
     return Starting(
-        one.start,
-        one.compile_cache,
-        start_terms_of(config.engine),
-        config.engine.max_num_seqs,
+        kind=one.start or TOTAL,
+        compile_cache=one.compile_cache,
+        terms=start_terms_of(config.engine),
+        max_num_seqs=config.engine.max_num_seqs,
         ready=config.cluster.start == "warm",
+        total_s=one.start_total_s or 0.0,
     )
 
 

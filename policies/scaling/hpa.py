@@ -1,0 +1,138 @@
+"""Kubernetes' HorizontalPodAutoscaler, on one metric of the model.
+
+Rules and defaults: kubernetes.io, "Horizontal Pod Autoscaling", algorithm details and default behaviour
+(autoscaling/v2). A role of separate prefill and decode instances has an autoscaler of its own, on the same
+metric and target, unless ``roles`` names those that have one.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import ceil
+from typing import Final
+
+from policies.scaling.metrics import check_metric, is_latency, total
+from policies.scaling.replica_counts import Due, ReplicaCounts, period_ns, positive, serving_count
+from serving.protocols.scaling import RoleView, ScaleDecision, ScalingView
+from serving.protocols.signals import Signals
+
+ROLES: Final = ("both", "prefill", "decode")
+
+
+@dataclass(slots=True)
+class _History:
+    """What one autoscaler remembers: its recommendations, and its changes, each with its time."""
+
+    recommended: deque[tuple[int, int]] = field(default_factory=deque)
+    changed: deque[tuple[int, int]] = field(default_factory=deque)
+
+
+class Behaviour:
+    """How fast an autoscaler may follow its recommendations (``behavior`` of the HPA).
+
+    Up: by the larger of ``up_pods`` and ``up_percent`` within a policy period of 15 s. Down: not below the
+    largest recommendation of the last ``stabilisation_s``.
+    """
+
+    def __init__(self, up_pods: int, up_percent: float, stabilisation_s: float) -> None:
+        if up_pods < 0 or up_percent < 0 or up_pods + up_percent <= 0 or not 0 <= stabilisation_s <= 3600:
+            raise ValueError(
+                "up_pods and up_percent must be 0 or more, one of them above 0, "
+                "and stabilisation_s from 0 to 3600"
+            )
+        self._up_pods, self._up_percent = up_pods, up_percent
+        self._stabilisation_ns = round(stabilisation_s * 1e9)
+        self._of: dict[tuple[str, str], _History] = {}
+
+    def allowed(self, view: ScalingView, role: RoleView, recommended: int) -> int:
+        """The number of instances that may be set now."""
+        history, now_ns = self._of.setdefault((view.model, role.role), _History()), view.now_ns
+        past = history.recommended
+        if not past:  # as the controller records the present number first
+            past.append((now_ns, role.supply))
+        past.append((now_ns, recommended))
+        while past[0][0] < now_ns - self._stabilisation_ns:
+            past.popleft()
+        supply = role.supply
+        if recommended < supply:
+            recommended = min(supply, max(count for _, count in past))
+        if recommended > supply:
+            recommended = min(recommended, self._most(history, supply, now_ns))
+        if recommended != supply:
+            history.changed.append((now_ns, recommended - supply))
+        return recommended
+
+    def _most(self, history: _History, supply: int, now_ns: int) -> int:
+        """The upper limit of scale-up policies, from the count at the start of their period of 15 s."""
+        changed = history.changed
+        while changed and changed[0][0] <= now_ns - 15_000_000_000:
+            changed.popleft()
+        start = supply - sum([change for _, change in changed if change > 0])
+        return max(start + self._up_pods, ceil(start * (1 + self._up_percent / 100)))
+
+
+class Hpa:
+    """One autoscaler for each role: desired = ceil(instances x metric / target)."""
+
+    reads_signals = True
+
+    def __init__(
+        self,
+        *,
+        metric: str = "waiting",
+        target: float = 5.0,
+        roles: Sequence[str] = ROLES,
+        sync_s: float = 15.0,
+        tolerance: float = 0.1,
+        up_pods: int = 4,
+        up_percent: float = 100.0,
+        stabilisation_s: float = 300.0,
+    ) -> None:
+        """``metric``: see ``policies.scaling.metrics``; ``target``: per instance, latencies in ms."""
+        self._metric, self._target = check_metric(metric), positive("target", target)
+        if isinstance(roles, str) or not set(roles) <= set(ROLES) or not roles:
+            raise ValueError(f"roles is {roles}, and must be a list of {', '.join(ROLES)}")
+        if not 0 <= tolerance < 1:
+            raise ValueError(f"tolerance is {tolerance}, and must be 0 or more and below 1")
+        self._roles, self._tolerance = tuple(roles), tolerance
+        self.period_s = sync_s
+        self._due = Due(period_ns("sync_s", sync_s))
+        self._behaviour = Behaviour(up_pods, up_percent, stabilisation_s)
+
+    def scale(self, view: ScalingView) -> tuple[ScaleDecision, ...]:
+        """Follow the metric, once per ``sync_s``."""
+        if not self._due.is_due(view):
+            return ()
+        counts = ReplicaCounts(view)
+        for role in view.roles:
+            if role.role in self._roles and role.supply:
+                wanted, reason = self._recommended(view.signals, role)
+                counts.set(role, self._behaviour.allowed(view, role, wanted), reason)
+        return counts.decisions()
+
+    def no_change_until_ns(self, view: ScalingView) -> int:
+        """Until the next sync."""
+        return self._due.next_ns(view)
+
+    def _recommended(self, signals: Signals | None, role: RoleView) -> tuple[int, str]:
+        amount = None if signals is None else total(self._metric, signals, role.role)
+        measured = serving_count(role)
+        if amount is None or not measured:
+            return role.supply, f"{self._metric} is not known"
+        mean = amount if is_latency(self._metric) else amount / measured
+        ratio = mean / self._target
+        reason = f"{self._metric} is {mean:.4g} per instance of {measured}, the target {self._target:g}"
+        if is_latency(self._metric):
+            reason = f"{self._metric} is {mean:.4g}, the target {self._target:g}"
+        if abs(ratio - 1) <= self._tolerance:
+            return role.supply, reason
+        # Instances that do not serve yet count as 0 when scaling up, and as at the target when scaling down.
+        starting = role.supply - measured
+        shared = 0 if is_latency(self._metric) else starting
+        again = (ratio * measured + (shared if ratio < 1 else 0)) / (measured + shared)
+        if abs(again - 1) <= self._tolerance or (again > 1) != (ratio > 1):
+            return role.supply, reason
+        wanted = ceil(again * (measured + starting))
+        if (wanted < role.supply) == (ratio > 1):
+            return role.supply, reason
+        return max(1, wanted), reason

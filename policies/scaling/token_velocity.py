@@ -1,0 +1,218 @@
+"""Scalers that divide tokens by the velocity of one instance: llm-d's token velocity, and TokenScale.
+
+llm-d: llm-d-autoscaling, benchmark/token-velocity-autoscaling. TokenScale: arXiv 2512.03416.
+"""
+
+from math import ceil
+
+from policies.scaling.replica_counts import Due, ReplicaCounts, period_ns, positive
+from serving.protocols.scaling import RoleView, ScaleDecision, ScalingView
+from serving.protocols.signals import RoleMeans, Signals
+from serving.vocabulary.estimates import Estimates
+
+
+class _Slow:
+    """Holds counts down: the largest wish of the last ``hold_ns``, as an HPA stabilises."""
+
+    def __init__(self, hold_ns: int) -> None:
+        self._hold_ns = hold_ns
+        self._wishes: dict[tuple[str, str], list[tuple[int, int]]] = {}
+
+    def held(self, view: ScalingView, role: RoleView, wanted: int) -> int:
+        wishes = self._wishes.setdefault((view.model, role.role), [(view.now_ns, role.supply)])
+        wishes[:] = [wish for wish in wishes if wish[0] >= view.now_ns - self._hold_ns]
+        wishes.append((view.now_ns, wanted))
+        return wanted if wanted >= role.supply else min(role.supply, max(count for _, count in wishes))
+
+
+class TokenVelocity:
+    """Prefill: prompt tokens in flight over what one instance computes in ``threshold_s``. Decode: KV use.
+
+    Instances that do both take the larger. ``prefill_tokens_per_s``: measured for the model on its GPUs; 0:
+    the run's estimate. The source polls every 15 s and hands the result to an HPA: ``stabilisation_s``.
+    """
+
+    reads_signals = True
+
+    def __init__(
+        self,
+        *,
+        prefill_tokens_per_s: float = 0.0,
+        threshold_s: float = 1.5,
+        kv_use: float = 0.8,
+        poll_s: float = 15.0,
+        stabilisation_s: float = 300.0,
+    ) -> None:
+        if prefill_tokens_per_s < 0 or not 0 < kv_use <= 1 or stabilisation_s < 0:
+            raise ValueError(
+                "prefill_tokens_per_s and stabilisation_s must be 0 or more, kv_use above 0 and at most 1"
+            )
+        self._velocity, self._threshold_s = prefill_tokens_per_s, positive("threshold_s", threshold_s)
+        self._kv_use, self.period_s = kv_use, poll_s
+        self._due, self._slow = Due(period_ns("poll_s", poll_s)), _Slow(round(stabilisation_s * 1e9))
+
+    def scale(self, view: ScalingView) -> tuple[ScaleDecision, ...]:
+        """Follow the tokens, once per poll."""
+        if not self._due.is_due(view) or view.signals is None:
+            return ()
+        counts = ReplicaCounts(view)
+        for role in view.roles:
+            if not role.supply:
+                continue
+            wanted, reason = self._wanted(view, view.signals, role)
+            counts.set(role, self._slow.held(view, role, max(1, wanted)), reason)
+        return counts.decisions()
+
+    def no_change_until_ns(self, view: ScalingView) -> int:
+        """Until the next poll."""
+        return self._due.next_ns(view)
+
+    def _wanted(self, view: ScalingView, signals: Signals, role: RoleView) -> tuple[int, str]:
+        own = [instance for instance in signals.instances if instance.role == role.role]
+        prefill = decode = 0
+        words = list[str]()
+        if role.role != "decode":
+            velocity = self._velocity or view.prefill_tokens_per_s
+            tokens = max(sum([instance.prompt_tokens for instance in own]), view.backlog_tokens)
+            prefill = ceil(tokens / (velocity * self._threshold_s))
+            words.append(
+                f"{tokens} prompt tokens in flight at {velocity:.0f}/s within {self._threshold_s:g} s"
+            )
+        if role.role != "prefill":
+            used = sum([instance.kv_use for instance in own])
+            decode = ceil(used / self._kv_use)
+            words.append(f"KV memory of {used:.2f} instances at {self._kv_use:g}")
+        return max(prefill, decode), ", ".join(words)
+
+
+class TokenScale:
+    """Prefillers by arriving prompt tokens, decoders by expected output tokens, over their velocities.
+
+    A prefiller's velocity is the smaller of what it computes and what its links send; a decoder's is the
+    tokens of prompt and output that it finishes per second at the target time per output token. The paper
+    predicts output lengths; here they are the means of finished requests (``output_tokens`` before the
+    first). Its convertible decoders are not here. The paper names no period: ``period_s`` is ours.
+    """
+
+    reads_signals = True
+
+    def __init__(
+        self,
+        *,
+        estimates: Estimates,
+        output_tokens: float = 200.0,
+        tpot_ms: float = 50.0,
+        period_s: float = 1.0,
+        hold_s: float = 30.0,
+        window_s: float = 10.0,
+    ) -> None:
+        self._estimates = estimates
+        self._output_tokens, self._tpot_s = (
+            positive("output_tokens", output_tokens),
+            positive("tpot_ms", tpot_ms) / 1e3,
+        )
+        self.period_s = self.scrape_s = period_s
+        self.window_s = window_s
+        self._due, self._slow = Due(period_ns("period_s", period_s)), _Slow(round(hold_s * 1e9))
+
+    def scale(self, view: ScalingView) -> tuple[ScaleDecision, ...]:
+        """Divide arriving tokens by velocities, once per period."""
+        counts = ReplicaCounts(view)
+        due = self._due.is_due(view)
+        for role in view.roles:
+            if not role.supply and view.has_work:
+                counts.set(role, 1, "requests wait and there is no instance")
+            elif due and view.signals is not None and role.supply:
+                wanted, reason = self._wanted(view, view.signals, role)
+                counts.set(role, self._slow.held(view, role, max(1, wanted)), reason)
+        return counts.decisions()
+
+    def no_change_until_ns(self, view: ScalingView) -> int:
+        """Until the next period."""
+        return self._due.next_ns(view)
+
+    def _wanted(self, view: ScalingView, signals: Signals, role: RoleView) -> tuple[int, str]:
+        prefill = decode = 0.0
+        words = list[str]()
+        if role.role != "decode":
+            velocity = view.prefill_tokens_per_s
+            if role.role == "prefill":
+                velocity = min(velocity, view.kv_tokens_per_s)
+            prefill = signals.prompt_tokens_per_s * (1 - signals.prefix_hit_share) / velocity
+            words.append(f"{signals.prompt_tokens_per_s:.0f} prompt tokens/s at {velocity:.0f}/s")
+        if role.role != "prefill":
+            decode, word = self._decoders(view, signals)
+            words.append(word)
+        return ceil(prefill + decode if role.role == "both" else max(prefill, decode)), ", ".join(words)
+
+    def _decoders(self, view: ScalingView, signals: Signals) -> tuple[float, str]:
+        output = signals.mean_output_tokens or self._output_tokens
+        prompt = signals.mean_prompt_tokens or 0.0
+        # Requests that fit into KV memory at their mean length, each with a token per ``tpot_ms``.
+        fit = max(1.0, view.kv_tokens_per_instance / max(1.0, prompt + output / 2))
+        most = max(self._estimates.of(view.model).decode_sequences, 1)
+        velocity = min(fit, most) * (prompt + output) / (output * self._tpot_s)
+        arriving = signals.requests_per_s * (prompt + output)
+        return arriving / velocity, f"{arriving:.0f} tokens/s of requests at {velocity:.0f}/s"
+
+
+class HeteroScale:
+    """Decode tokens per second as the only signal, prefill instances in a fixed ratio (arXiv 2508.19559).
+
+    ``tokens_per_s``: of one decode instance (of one that does both). Latency is negative feedback: while the
+    mean time per output token exceeds ``tpot_ms``, one more is wanted than the signal says. Its placement in
+    RDMA subgroups is the provisioner's here. The paper states no period for its product: ``period_s`` is
+    ours.
+    """
+
+    reads_signals = True
+
+    def __init__(
+        self,
+        *,
+        tokens_per_s: float = 1000.0,
+        prefill_per_decode: float = 1.0,
+        tpot_ms: float = 50.0,
+        tolerance: float = 0.1,
+        period_s: float = 15.0,
+        stabilisation_s: float = 300.0,
+    ) -> None:
+        self._rate = positive("tokens_per_s", tokens_per_s)
+        self._ratio = positive("prefill_per_decode", prefill_per_decode)
+        self._tpot_ns, self._tolerance = positive("tpot_ms", tpot_ms) * 1e6, tolerance
+        self.period_s = period_s
+        self._due, self._slow = Due(period_ns("period_s", period_s)), _Slow(round(stabilisation_s * 1e9))
+
+    def scale(self, view: ScalingView) -> tuple[ScaleDecision, ...]:
+        """Follow the decode rate; prefill follows decode."""
+        signals = view.signals
+        if not self._due.is_due(view) or signals is None:
+            return ()
+        by_role = {role.role: role for role in view.roles}
+        decode = by_role.get("decode") or by_role["both"]
+        if not decode.supply:
+            return ()
+        rate = self._decoded_per_s(signals, signals.mean_of(decode.role))
+        wanted = decode.supply
+        if abs(rate / (self._rate * decode.supply) - 1) > self._tolerance:
+            wanted = max(1, ceil(rate / self._rate))
+        tpot = signals.measured.tpot
+        if tpot.count and tpot.mean_ns > self._tpot_ns:
+            wanted = max(wanted, decode.supply + 1)
+        reason = f"{rate:.0f} tokens/s are decoded, {self._rate:.0f} by one instance"
+        counts = ReplicaCounts(view)
+        wanted = self._slow.held(view, decode, wanted)
+        if "prefill" in by_role:
+            prefill = ceil(wanted * self._ratio)
+            counts.set(by_role["prefill"], prefill, f"{self._ratio:g} for each decode instance; {reason}")
+        counts.set(decode, wanted, reason)
+        return counts.decisions()
+
+    def no_change_until_ns(self, view: ScalingView) -> int:
+        """Until the next period."""
+        return self._due.next_ns(view)
+
+    def _decoded_per_s(self, signals: Signals, means: RoleMeans) -> float:
+        """Tokens that running requests make, at the mean time per token of those that finished."""
+        tpot_ns = signals.measured.tpot.mean_ns
+        return means.running / (tpot_ns / 1e9) if tpot_ns else signals.output_tokens_per_s

@@ -1,0 +1,118 @@
+"""The metrics of one model as a scaler in production has them: scraped at intervals, averaged and late.
+
+A scaler with ``reads_signals = True`` finds them in ``ScalingView.signals``. Names of vLLM's metrics are in
+docs/SCALERS.md.
+"""
+
+from typing import Final
+
+from serving.vocabulary.fact import fact
+from serving.vocabulary.measured import NOTHING, Measured
+from serving.vocabulary.replica import Role
+
+NS_PER_S: Final = 1e9
+
+
+@fact
+class InstanceSignals:
+    """One instance that takes requests, at the scrape.
+
+    ``waiting``: requests in its own queue. ``running``: requests of its batch. ``kv_use``: share of its KV
+    memory in use. ``prompt_tokens``: of its prompts, not computed yet. ``ready_ns``: when it began to serve.
+    """
+
+    id: int
+    role: Role
+    waiting: int
+    running: int
+    kv_use: float
+    prompt_tokens: int
+    ready_ns: int
+
+
+@fact
+class StartingSignals:
+    """One instance that loads. ``since_ns``: when its load was decided.
+
+    ``left_s``: the time until it serves, if its load takes as long as the model's loads before it did; None
+    before the model's first load has ended.
+    """
+
+    id: int
+    role: Role
+    since_ns: int
+    left_s: float | None
+
+
+@fact
+class RoleMeans:
+    """Means over the scrapes of a window, of all serving instances of a role together.
+
+    ``instances``: how many served. ``waiting``: requests in their queues, and those at no instance yet if
+    the role computes prompts. ``kv_use``: share of all their KV memory. ``prompt_tokens``: not computed yet.
+    """
+
+    role: Role
+    instances: float
+    waiting: float
+    running: float
+    kv_use: float
+    prompt_tokens: float
+
+
+@fact
+class Signals:
+    """The newest scrape that has reached the scaler.
+
+    ``scraped_ns``: when it was taken. ``window_ns``: the time before it over which rates, ``means`` and
+    ``measured`` were taken; shorter at the start of a run. ``requests`` and ``prompt_tokens``: that arrived
+    in the window. ``measured``: latencies, and lengths of *finished* requests, in the window.
+    ``queued``: requests at no instance yet. ``oldest_wait_s``: how long the first request of all queues has
+    waited. ``prefix_hit_share``: share of the prompt tokens looked up in prefix caches that were found.
+    ``instances``: those that take requests, by id. ``starting``: those that load, by id.
+    """
+
+    scraped_ns: int
+    window_ns: int
+    requests: int
+    prompt_tokens: int
+    queued: int
+    oldest_wait_s: float
+    prefix_hit_share: float
+    instances: tuple[InstanceSignals, ...]
+    starting: tuple[StartingSignals, ...]
+    means: tuple[RoleMeans, ...]
+    measured: Measured = NOTHING
+
+    @property
+    def requests_per_s(self) -> float:
+        """Arrivals per second."""
+        return self._per_s(self.requests)
+
+    @property
+    def prompt_tokens_per_s(self) -> float:
+        """Prompt tokens that arrived per second."""
+        return self._per_s(self.prompt_tokens)
+
+    @property
+    def output_tokens_per_s(self) -> float:
+        """Output tokens per second of the requests that finished."""
+        return self._per_s(self.measured.output_tokens)
+
+    @property
+    def mean_prompt_tokens(self) -> float | None:
+        """Mean prompt length of the requests that arrived; None without any."""
+        return self.prompt_tokens / self.requests if self.requests else None
+
+    @property
+    def mean_output_tokens(self) -> float | None:
+        """Mean output length of the requests that finished; None without any."""
+        measured = self.measured
+        return measured.output_tokens / measured.finished if measured.finished else None
+
+    def mean_of(self, role: Role) -> RoleMeans:
+        """The means of a role."""
+        return next(mean for mean in self.means if mean.role == role)
+
+    def _per_s(self, amount: int) -> float:
+        return amount * NS_PER_S / self.window_ns if self.window_ns else 0.0
