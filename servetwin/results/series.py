@@ -25,7 +25,8 @@ class Requests:
 
     def __init__(self, columns: Columns) -> None:
         """``columns``: those of requests.parquet, of equal length, times in ns."""
-        finish, first = np.asarray(columns["finish_ns"]), np.asarray(columns["first_token_ns"])
+        finish: NDArray[np.int64] = np.asarray(columns["finish_ns"], dtype=np.int64)
+        first: NDArray[np.int64] = np.asarray(columns["first_token_ns"], dtype=np.int64)
         rows = (first >= 0) & (finish >= first)
         self._rows = slice(None) if rows.all() else rows
         self._columns = columns

@@ -26,7 +26,7 @@ from servetwin.assemble.lengths import check_lengths, limits_of
 from servetwin.assemble.library_tables import with_library_tables
 from servetwin.assemble.pipeline_plans import pipeline_plans
 from servetwin.assemble.shared_prefixes import named_requests, shares_prefixes
-from servetwin.assemble.sizes import bounds_of, seat_count, start_of
+from servetwin.assemble.sizes import seat_count, start_of
 from servetwin.assemble.stage_cut import decodes_in_stages
 from servetwin.assemble.stages import capacity_per_s, one_pass, stage_plan, used_gpus
 from servetwin.assemble.workload import run_capacity_req_per_s, run_workload
@@ -65,10 +65,10 @@ from servetwin.results.trace_section import clients_section, trace_section
 from servetwin.results.warmup import counted_from_s, recorder_of, scheduled_of, warmup_section, with_warmup
 from servetwin.run.ends import RUNS, range_section
 from servetwin.run.prepared import Parts, Prepared, Progress, Simulated
+from servetwin.run.scaling_cost import scaling_cost
 from servetwin.run.use_series import use_series, watched
 from servetwin.run.write_results import SERIES_NAME, STAGES_NAME, write_parquet, write_results
 from serving.controller import Controller
-from serving.elastic.elastic import Elastic
 from serving.vocabulary.action_mask import Masked
 from serving.vocabulary.closed_loop import Requests
 from serving.vocabulary.driver import Control, JournalSink
@@ -253,7 +253,7 @@ def execute(
         summary |= faults_section(simulation.losses.records, recovery, faults, summary["duration_s"])
     summary |= _of_stages(config, controller, (stage_columns := stage_rows(controller)), summary)
     summary |= use_of_gpus(config, prepared.estimates, workload, every, summary)
-    summary |= _control(prepared, controller, every, summary)
+    summary |= scaling_cost(prepared, controller, every, summary)
     use = use_series(
         prepared, controller=controller, data_plane=data_plane, sink=sink, columns=every, summary=summary
     )
@@ -403,32 +403,6 @@ def _moved(
     sections |= elastic_summary(controller, prepared.replicas, summary, report)
     sections |= stage_scaling_summary(controller, prepared.replicas, summary, report)
     return sections | migration_summary(controller)
-
-
-def _control(
-    prepared: Prepared, controller: Controller, columns: dict[str, np.ndarray], summary: dict[str, Any]
-) -> dict[str, Any]:
-    """Return what scaling cost; empty for a system that does not scale."""
-    elastic, hosted = controller.elastic, hosted_models(prepared.config)
-    if not isinstance(elastic, Elastic) or not len(columns["request"]):
-        return {}
-    from servetwin.assemble.gpu_load import work_gpu_s
-    from servetwin.results.control_cost import control_section
-
-    prompt, decode = work_gpu_s(hosted, prepared.estimates, prepared.workload, columns)
-    bounds = bounds_of(prepared.config, hosted)
-    gpus_of = {model.name: model.gpus for model in hosted}
-    fewest = sum(least for least, _ in bounds.values()) * sum(gpus_of.values())
-    return control_section(
-        elastic.deployment.log.events,
-        prepared.replicas,
-        gpus_of=gpus_of,
-        fewest_gpus=fewest,
-        arrival_ns=columns["arrival_ns"],
-        work_gpu_s=prompt + decode,
-        span_s=summary["duration_s"],
-        gpu_seconds=summary["gpu_seconds"],
-    )
 
 
 def _stage_load(
