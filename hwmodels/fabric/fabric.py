@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from hwmodels.fabric.check import faults
 from hwmodels.fabric.flow import KINDS, Finished, FlowSpec, check_capacity
-from hwmodels.fabric.max_min import fill
+from hwmodels.fabric.max_min import ROUNDING, fill
 from hwmodels.fabric.moving import INF, Agenda, Moving
 from hwmodels.fabric.region import SAME_LEVEL, Pending, full_level, region_of
 
@@ -194,8 +194,9 @@ class Fabric:
         self._used[link] = math.fsum([flow.rate for flow in flows])
         if flows and (self._pending.links or self._used[link] >= least * _FULL):
             priority = max(flow.priority for flow in flows)
-            level = max(flow.level for flow in flows if flow.priority == priority)
-            self._pending.add((link,), priority, min(level, full_level(flows, priority, 0.0, bytes_per_s)))
+            known = [flow.level for flow in flows if flow.priority == priority and flow.level < INF]
+            level = max(known, default=INF)  # where the link stopped flows; new ones were not stopped yet
+            self._pending.add((link,), priority, min(level, full_level(flows, priority, bytes_per_s)))
 
     def advance(self, now_s: float) -> list[Finished]:
         """Flows that finished by ``now_s`` and were not yet reported, by time, then by number."""
@@ -327,11 +328,9 @@ class Fabric:
                 self._use(link, used[link] + rate)
             return
         flow.since_s, flow.due_s = self._now_s, INF
-        weight, level = flow.spec.weight, flow.spec.cap_bytes_per_s / flow.spec.weight
         for link in links:
-            level = min(level, full_level(on[link].values(), flow.priority, weight, capacities[link]))
             on[link][flow.number] = flow
-        self._pending.add(links, flow.priority, level)
+        self._pending.join(flow)
 
     def _touch(self, link: int) -> None:
         """Turn the booking of a link into a flow on it: another flow joins, or its flows are listed."""
@@ -374,10 +373,12 @@ class Fabric:
         for link in flow.links:
             members = self._on[link]
             del members[flow.number]
-            used = self._used[link]
-            if members and rate and used >= self._capacities[link] * _FULL:
+            used, capacity = self._used[link], self._capacities[link]
+            if members and rate and used >= capacity * _FULL:
                 full.append(link)
-            self._use(link, used - rate if members else 0.0)
+            left = used - rate
+            # Members that stand still elsewhere leave a remainder that is rounding.
+            self._use(link, left if members and left > capacity * ROUNDING else 0.0)
         self._usage.count(flow.spec.kind, flow.links, moved_bytes)
         if full:
             self._pending.add(full, flow.priority, flow.level)
@@ -386,6 +387,7 @@ class Fabric:
         """Solve pending changes, at the present time."""
         if not self._pending.links:
             return
+        self._pending.lower(self._on, self._capacities)
         flows, links = region_of(self._pending, self._on, self._capacities, self._free)
         self._pending.clear()
         for flow, rate in zip(flows, fill([flow.spec for flow in flows], self._capacities, self._free)):
