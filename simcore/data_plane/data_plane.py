@@ -4,6 +4,7 @@ It uses the fabric, not SimPy: ``next_ns`` says when to call ``collect``, which 
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from math import inf
 from typing import Final
 
@@ -31,6 +32,7 @@ from serving.vocabulary.units import NS_PER_S
 from simcore.data_plane.channels import LoadRoute
 from simcore.data_plane.load_routes import load_route, ranks_of
 from simcore.data_plane.loading import SLACK_NS, Cutter, LoadRecord, LoadRun, rounded_up_ns
+from simcore.data_plane.relays import Relays
 from simcore.data_plane.replica_placement import ReplicaPlacement
 from simcore.data_plane.residency import Residency
 from simcore.data_plane.setup import DataPlaneSetup
@@ -172,6 +174,7 @@ class DataPlane:
             self.residency.put(("replica", replica), part)
         self._transfers = TransferFlows(topology, self.fabric, self.placement, setup.shapes, setup.bundled)
         self._cutter = Cutter(setup.shapes)
+        self._relays = Relays(self.fabric)
         self._loads: dict[int, LoadRun] = {}
         self._of_flow: dict[int, tuple[LoadRun, ChunkSend | None]] = {}  # flows of loads
         self._coming: dict[Endpoint, dict[Part, tuple[LoadRun, int]]] = {}  # target -> load, its target
@@ -233,8 +236,10 @@ class DataPlane:
         fabric, of_flow = self.fabric, self._of_flow
         # The same as rounded_up_ns(next_s) <= now_ns, with less arithmetic.
         while (next_s := fabric.next_completion_s()) * NS_PER_S - SLACK_NS <= now_ns:
-            for flow in fabric.finished(next_s if next_s > fabric.now_s else fabric.now_s):
-                owner = of_flow.pop(flow, None) if of_flow else None
+            flows = fabric.finished(next_s if next_s > fabric.now_s else fabric.now_s)
+            # All of them first: what follows from one may end the relay behind another one.
+            owners = [of_flow.pop(flow, None) for flow in flows] if of_flow else [None] * len(flows)
+            for flow, owner in zip(flows, owners, strict=True):
                 if owner is None:
                     fact = self._transfers.ended(flow)
                     if fact is not None:
@@ -350,13 +355,26 @@ class DataPlane:
         return [one for endpoint in action.sources for one in self._comes_to(endpoint, part)]
 
     def _by_chunks(self, now_s: float, run: LoadRun) -> list[LoadStep]:
-        """Split the single flow of a load into chunks from now on; returns the chunks already complete."""
+        """Split the single flows of a load into chunks from now on; returns the chunks already complete."""
+        return self._parted(now_s, run, run.chain.part())
+
+    def _parted(self, now_s: float, run: LoadRun, sends: Iterable[ChunkSend]) -> list[LoadStep]:
+        """End these flows of several chunks; returns what follows."""
         steps = []
-        for send in run.chain.part():
-            flow = run.flows.pop(send.hop)
-            del self._of_flow[flow]
-            steps.append(run.chain.parted(send.hop, self.fabric.abort(flow, now_s)))
+        for send in sends:
+            flow = run.flows[send.hop]
+            if flow not in self._of_flow:  # it ended at this moment, and its end is handled next
+                self._relays.arrived(run, send.hop)
+                continue
+            relayed = self._relays.end(run, send.hop, now_s)
+            del run.flows[send.hop], self._of_flow[flow]
+            steps.append(run.chain.parted(send.hop, self.fabric.abort(flow, now_s), relayed))
         return steps
+
+    def _end_relays(self, now_s: float, run: LoadRun) -> None:
+        """Another flow comes to a link of a relay of this load: its chunks become flows."""
+        for step in self._parted(now_s, run, run.chain.before_relays()):
+            self._follow(now_s, run, step)
 
     def _wait(self, now_s: float, run: LoadRun, target: int, delay_s: float) -> None:
         """A flow without links, which only takes time. It ends by ``_flow_ended`` like any other."""
@@ -374,11 +392,14 @@ class DataPlane:
         if send is None:
             waited_for = run.waits.pop(flow)
             if waited_for == _BEGIN:
-                self._start(now_s, run, run.begin())
+                self._start(now_s, run, self._relays.begin(run, partial(self._end_relays, run=run)))
+                self._relays.remember(run)
             else:
                 self._report_complete(run, waited_for)
             return
         del run.flows[send.hop]
+        if run.relays:
+            self._relays.arrived(run, send.hop)
         self._follow(now_s, run, run.chain.finished(send.hop, send.chunk))
 
     def _follow(self, now_s: float, run: LoadRun, step: LoadStep) -> None:
