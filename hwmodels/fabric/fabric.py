@@ -309,25 +309,29 @@ class Fabric:
 
     # Links that a caller holds without a flow, because it knows what crosses them while nobody else does.
 
-    def hold(self, links: Sequence[int], tell: Callable[[float], None]) -> bool:
-        """Hold links that no flow uses; False if one is used, held or watched. Who held one is told.
-
-        ``tell`` is called with the time before another flow uses one of them, before any link's capacity
-        changes, and when one of them is asked about. It must ``let_go``.
-        """
+    def can_hold(self, links: Sequence[int]) -> bool:
+        """Whether no link is used, held or watched. Who held one is told that another wants it."""
         held, booked, watched = self._holds.by_link, self._bookings.by_link, self._usage.series
         if not held.keys().isdisjoint(links):
             self._holds.end(links, self._now_s)  # whoever cannot hold them will use them
             return False
-        if any(self._on[link] or link in booked or link in watched for link in links):
+        return not any(self._on[link] or link in booked or link in watched for link in links)
+
+    def hold(self, links: Sequence[int], tell: Callable[[float], None]) -> bool:
+        """Hold links if that is possible; returns whether it was.
+
+        ``tell`` is called with the time before another flow uses one of them, before any link's capacity
+        changes, and when one of them is asked about. It must ``let_go``.
+        """
+        if not self.can_hold(links):
             return False
-        held.update(dict.fromkeys(links, tell))
+        self._holds.by_link.update(dict.fromkeys(links, tell))
         return True
 
     def let_go(self, links: tuple[int, ...], kind: str, moved_bytes: float, rate_bytes_per_s: float) -> None:
-        """Give held links back, and count what crossed each of them at this rate."""
+        """Give links back that were held, and count what crossed each of them at this rate."""
         for link in links:
-            del self._holds.by_link[link]
+            self._holds.by_link.pop(link, None)
         if moved_bytes:
             self._usage.count(kind, links, moved_bytes)
             self._usage.peak(links, rate_bytes_per_s)

@@ -19,8 +19,8 @@ class Moving:
     due_s: when it joins its links (``joined`` is False) or ends. rate, bytes/s, since ``since_s``;
     ``remaining_bytes`` of ``size_bytes`` were left then. level: rate per weight; infinite until its first
     rate is known. queued_s: the earliest time at which the agenda lists it. booked: no other flow is on its
-    links, so it joins them at ``since_s`` and ends at ``due_s`` unless another flow starts there. past: earlier
-    rates, as (since when, bytes left then, rate); None if nobody wants to know them.
+    links, so it joins them at ``since_s`` and ends at ``due_s`` unless another flow starts there. past:
+    earlier rates, as (since when, bytes left then, rate); None if nobody wants to know them.
     """
 
     number: int

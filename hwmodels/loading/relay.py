@@ -16,8 +16,8 @@ _FEWEST_CHUNKS: Final = 3  # of fewer a flow each is no more
 class RelayState(NamedTuple):
     """How far a relay's hop is: whole chunks, bytes of the next one, and how long its latency still lasts.
 
-    wait_s: None if the next chunk has not arrived at the hop's start. before_wait_s: what is left of the latency
-    of the flow before.
+    wait_s: None if the next chunk has not arrived at the hop's start. before_wait_s: what is left of the
+    latency of the flow before.
     """
 
     chunks: int
@@ -30,8 +30,8 @@ class RelayState(NamedTuple):
 class Relay:
     """Hop number ``hop``, which no flow shares, forwards the first ``chunks`` chunks of hop ``before``.
 
-    They are one flow on ``before``. When it ends, all but the last of them have passed ``hop``. rate, latency:
-    of ``hop`` alone.
+    They are one flow on ``before``. When it ends, all but the last of them have passed ``hop``. rate,
+    latency: of ``hop`` alone.
     """
 
     hop: int
@@ -41,7 +41,7 @@ class Relay:
     latency_s: float
 
     def state(self, sizes_bytes: Sequence[float], arrived_s: Sequence[float], now_s: float) -> RelayState:
-        """How far the hop is now. sizes_bytes: of its chunks; arrived_s: when they came, of those that did."""
+        """How far the hop is now. sizes_bytes: of its chunks; arrived_s: when those came that did."""
         free_s = -inf  # when the chunk before has passed
         first = self.chunks - 1 if len(arrived_s) == self.chunks else 0
         for chunk in range(first, len(arrived_s)):

@@ -392,8 +392,9 @@ class DataPlane:
         if send is None:
             waited_for = run.waits.pop(flow)
             if waited_for == _BEGIN:
-                self._start(now_s, run, self._relays.begin(run, partial(self._end_relays, run=run)))
-                self._relays.remember(run)
+                self._start(now_s, run, self._relays.begin(run))
+                if run.relays and not self._relays.hold(run, partial(self._end_relays, run=run)):
+                    self._end_relays(now_s, run)
             else:
                 self._report_complete(run, waited_for)
             return

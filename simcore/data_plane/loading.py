@@ -3,6 +3,8 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import groupby
+from operator import itemgetter
 from typing import Final
 
 from hwmodels.loading.chain import Chain
@@ -114,17 +116,22 @@ class LoadRun:
         return self.chain.feed(self.ready_chunks()) if self.begun else []
 
     def arrived(self, step: LoadStep, now_s: float) -> list[tuple[int, int]]:
-        """(target, unit) that ``step`` completes and that are reported: layers, and the last unit of all."""
-        facts = []
-        for target, unit, layer in step.arrivals:
-            self.residency.came(self.action.targets[target], self.part.model, self.chain.units[unit])
-            if layer is not None:
-                if self.action.every_layer:
+        """(target, unit) that ``step`` completes and that are reported: wanted layers, and the last unit."""
+        facts, units, last = list[tuple[int, int]](), self.chain.units, len(self.chain.units) - 1
+        every_layer = self.action.every_layer
+        for target, arrivals in groupby(step.arrivals, itemgetter(0)):
+            came = list(arrivals)
+            endpoint = self.action.targets[target]
+            self.residency.came(endpoint, self.part.model, [units[unit] for _, unit, _ in came])
+            for _, unit, layer in came:
+                if every_layer and layer is not None:
                     self.layers_s[target].append(now_s)
-            elif self.action.layers_first and self.chain.units[unit].name == "embedding":
-                self.layers_s[target] = [now_s] * len(self.layers_s[target])
-            if layer is not None or self.is_last(unit):
-                facts.append((target, unit))
+                    facts.append((target, unit))
+                    continue
+                if self.action.layers_first and units[unit].name == "embedding":
+                    self.layers_s[target] = [now_s] * len(self.layers_s[target])
+                if unit == last:
+                    facts.append((target, unit))
         return facts
 
     def is_last(self, unit: int) -> bool:

@@ -11,28 +11,31 @@ from simcore.data_plane.loading import LoadRun
 
 
 class Relays:
-    """Begins and ends relays of loads on one fabric; a load's own are ``LoadRun.relays``, by the hop before."""
+    """Begins and ends relays of loads on one fabric; a load's own are in ``LoadRun.relays``."""
 
     __slots__ = ("_fabric",)
 
     def __init__(self, fabric: Fabric) -> None:
         self._fabric = fabric
 
-    def begin(self, run: LoadRun, tell: Callable[[float], None]) -> list[ChunkSend]:
-        """Begin a load after its start-up; returns the flows to start.
-
-        tell: called with the time before another flow uses a link of a relay; it must call ``end``.
-        """
+    def begin(self, run: LoadRun) -> list[ChunkSend]:
+        """Begin a load after its start-up; returns the flows to start. ``hold`` comes next."""
         if not run.by_layer and not run.feeders:
             for relay in run.chain.relays(self._rate_alone):
-                if self._fabric.hold(run.chain.links_of(relay.hop), tell):
+                if self._fabric.can_hold(run.chain.links_of(relay.hop)):
                     run.relays[relay.before] = relay
         return run.begin()
 
-    def remember(self, run: LoadRun) -> None:
-        """Keep the rates of the flows that have just started, for the relays behind them."""
-        for before in run.relays:
+    def hold(self, run: LoadRun, tell: Callable[[float], None]) -> bool:
+        """Hold the links of the load's relays; False if a flow that started since is on one.
+
+        tell: called with the time before another flow uses one of these links; it must ``end`` the relay.
+        """
+        held = True
+        for before, relay in run.relays.items():
             self._fabric.remember(run.flows[before])
+            held = self._fabric.hold(run.chain.links_of(relay.hop), tell) and held
+        return held
 
     def arrived(self, run: LoadRun, before: int) -> None:
         """The flow of a hop has ended. If it was that before a relay, all but the last chunk have passed."""

@@ -1,12 +1,12 @@
 """Drawn loads beside other traffic, played with relays and, where links are watched, without any."""
 
 import math
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from hwmodels.fabric.flow import KINDS
-from hwmodels.loading.startup import StartUp
+from hwmodels.fabric.flow import KINDS, FlowSpec
 from hwmodels.models.layer_stack import LayerStack
 from hwmodels.models.llm_shape import LlmShape
 from hwmodels.topology.cluster_file import load_cluster
@@ -31,19 +31,17 @@ class Script:
     topology: Topology
     shapes: dict[str, LlmShape | LayerStack]
     gpus_of: list[tuple[int, ...]]
-    start_up: StartUp
     sharded: bool  # all replicas are of one model, and replicas 0 and 1 have it
     steps: list[tuple[int, Doing]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class Played:
-    """What came of it: events with their times in ns, and bytes and peaks by link."""
+    """What came of it: events with their times in ns, bytes by link and kind, records, number of flows."""
 
     facts: list[tuple[int, Event]]
-    carried: list[list[float]]
-    peaks: list[float]
-    records: list[tuple[int, float, int]]
+    carried_bytes: list[float]
+    records: list[tuple[int, int, float]]
     flows: int
 
 
@@ -59,7 +57,7 @@ def script(seed: int) -> Script:
         "uneven": stack("uneven", sizes),
         "llm": replace(SHAPE, name="llm", layers=4),
     }
-    drawn = Script(topology, shapes, gpus_of, NONE, size == 1 and random.random() < 0.25)
+    drawn = Script(topology, shapes, gpus_of, size == 1 and random.random() < 0.25)
     drawn.steps.extend(sorted(_steps(random, drawn), key=lambda step: step[0]))
     return drawn
 
@@ -78,14 +76,16 @@ def stack(name: str, layer_bytes: tuple[int, ...]) -> LayerStack:
 
 def drawn_topology(random: Random) -> Topology:
     spec = load_cluster(f"blitz_a_{HOSTS}x{GPUS_PER_HOST}")
-    rate = lambda *rates: Rate(random.choice(rates) * 1e9, "drawn")  # noqa: E731
-    ssds = rate(0.5, 1, 2, 7)
+
+    def rate(*gb_per_s: float) -> Rate:
+        return Rate(random.choice(gb_per_s) * 1e9, "drawn")
+
     spec = replace(
         spec,
         pcie=rate(3, 8),
         pcie_shared_by=random.choice((1, 1, 2, 4)),
         pcie_peer=None,
-        ssd=ssds,
+        ssd=rate(0.5, 1, 2, 7),
         ssd_per=random.choice(("gpu", "host")),
         dram=random.choice((None, None, rate(4, 20))),
         remote=rate(0.5, 2),
@@ -100,16 +100,29 @@ def drawn_topology(random: Random) -> Topology:
 
 
 def _steps(random: Random, drawn: Script) -> Iterator[tuple[int, Doing]]:
-    """Loads to replicas of their own, transfers, stops, changes of links, questions."""
+    """(when in ns, what)."""
+    horizon_s = random.choice((0.02, 0.3, 1.0, 4.0))
+
+    def at_ns() -> int:
+        return round(random.choice((0.0, random.random(), random.random())) * horizon_s * 1e9)
+
+    yield from _loads(random, drawn, at_ns)
+    yield from _transfers(random, drawn, at_ns)
+    links = range(len(drawn.topology.links))
+    for _ in range(random.randrange(4)):
+        link, share = random.choice(links), random.choice((0.0, 0.3, 1.0, 2.0))
+        yield at_ns(), degraded(link, share * drawn.topology.links[link].rate_bytes_per_s)
+    for _ in range(random.randrange(4)):
+        yield at_ns(), asked(random.choice(links))
+
+
+def _loads(random: Random, drawn: Script, at_ns: Callable[[], int]) -> Iterator[tuple[int, Doing]]:
+    """Loads to replicas of their own, some with a stop and some that another load follows."""
     count = len(drawn.gpus_of)
     pair = (count - 2, count - 1) if drawn.sharded else ()
     free = [replica for replica in range(1 + drawn.sharded, count) if replica not in pair]
-    targets = random.sample(free, random.randrange(1, len(free) + 1))
-    horizon_s = random.choice((0.02, 0.3, 1.0, 4.0))
-    at_ns = lambda: round(random.choice((0.0, random.random(), random.random())) * horizon_s * 1e9)  # noqa: E731
-    began: dict[int, int] = {}
-    for number, target in enumerate(targets):
-        begin_ns = began[number] = at_ns()
+    for number, target in enumerate(random.sample(free, random.randrange(1, len(free) + 1))):
+        begin_ns = at_ns()
         yield begin_ns, doing(_load(random, drawn, number, target))
         if random.random() < 0.15:
             yield begin_ns + at_ns(), doing(StopLoad(number, "enough"))
@@ -118,26 +131,19 @@ def _steps(random: Random, drawn: Script) -> Iterator[tuple[int, Doing]]:
             onward = _plain(number + 100, drawn, ("replica", target), ("host", 1 - host))
             yield begin_ns + at_ns(), doing(onward, quiet=True)
     if pair:
-        shards = tuple(
-            Shard(source, target, 0.5, math.inf) for source, target in zip((0, 1), pair, strict=True)
-        )
+        shards = tuple(Shard(one, other, 0.5, math.inf) for one, other in zip((0, 1), pair, strict=True))
         ends = [tuple(("replica", replica) for replica in side) for side in ((0, 1), pair)]
         wide = _plain(200, drawn, ("replica", 0), ("replica", pair[0]))
         yield at_ns(), doing(replace(wide, sources=ends[0], targets=ends[1], shards=shards))
+
+
+def _transfers(random: Random, drawn: Script, at_ns: Callable[[], int]) -> Iterator[tuple[int, Doing]]:
     for number in range(random.randrange(6)):
-        source, target = random.sample(range(count), 2)
-        size_bytes = random.choice((10**3, 10**6, 5 * 10**7))
-        begin_ns = at_ns()
-        what = "activations"
-        yield begin_ns, doing(Send(number, what, (), source, target, size_bytes, "drawn"))
+        source, target = random.sample(range(len(drawn.gpus_of)), 2)
+        size_bytes, begin_ns = random.choice((10**3, 10**6, 5 * 10**7)), at_ns()
+        yield begin_ns, doing(Send(number, "activations", (), source, target, size_bytes, "drawn"))
         if random.random() < 0.2:
             yield begin_ns + at_ns(), doing(StopSend(number, "enough"))
-    links = range(len(drawn.topology.links))
-    for _ in range(random.randrange(4)):
-        link, share = random.choice(links), random.choice((0.0, 0.3, 1.0, 2.0))
-        yield at_ns(), _degraded(link, share * drawn.topology.links[link].rate_bytes_per_s)
-    for _ in range(random.randrange(4)):
-        yield at_ns(), _asked(random.choice(links))
 
 
 def _load(random: Random, drawn: Script, number: int, target: int) -> Load:
@@ -176,11 +182,11 @@ def doing(action: Action, quiet: bool = False) -> Doing:
     return done
 
 
-def _degraded(link: int, rate_bytes_per_s: float) -> Doing:
+def degraded(link: int, rate_bytes_per_s: float) -> Doing:
     return lambda data, now_ns: data.fabric.set_capacity(link, rate_bytes_per_s, _now_s(data, now_ns))
 
 
-def _asked(link: int) -> Doing:
+def asked(link: int) -> Doing:
     return lambda data, now_ns: (data.fabric.used(link), data.fabric.carried_bytes(link, KINDS[0]))
 
 
@@ -188,8 +194,8 @@ def _now_s(data: DataPlane, now_ns: int) -> float:
     return max(now_ns / 1e9, data.fabric.now_s)
 
 
-def play(drawn: Script, relays: bool, until_ns: int | None = None) -> Played:
-    """Play a script, and repair all links after its last step; ``until_ns``: break off at that time."""
+def planned(drawn: Script, relays: bool = True) -> DataPlane:
+    """A data plane for the script; without relays because somebody watches its links."""
     data = DataPlane(
         DataPlaneSetup(
             topology=drawn.topology,
@@ -197,36 +203,36 @@ def play(drawn: Script, relays: bool, until_ns: int | None = None) -> Played:
             model_of=[_model(drawn, replica) for replica in range(len(drawn.gpus_of))],
             gpus_of=drawn.gpus_of,
             loader="direct",
-            start_up=drawn.start_up,
+            start_up=NONE,
         )
     )
-    links = range(len(drawn.topology.links))
     for replica in range(1 + drawn.sharded, len(drawn.gpus_of)):
         data.residency.clear(("replica", replica))
     if not relays:
-        for link in links:
+        for link in range(len(drawn.topology.links)):
             data.fabric.watch(link)
-    facts: list[tuple[int, Event]] = []
-    steps = [*drawn.steps]
-    for link in links:
-        last_ns = steps[-1][0]
-        steps.append((last_ns + 10**8, _degraded(link, drawn.topology.links[link].rate_bytes_per_s)))
+    return data
+
+
+def play(drawn: Script, relays: bool) -> Played:
+    """Play a script; all links are repaired after its last step."""
+    data, facts = planned(drawn, relays), list[tuple[int, Event]]()
+    links = drawn.topology.links
+    last_ns = drawn.steps[-1][0] + 10**8
+    repairs = [(last_ns, degraded(number, link.rate_bytes_per_s)) for number, link in enumerate(links)]
+    steps = deque([*drawn.steps, *repairs])
     while True:
         due_ns = data.next_ns()
         if steps and (due_ns is None or steps[0][0] < due_ns):
-            at_ns, done = steps.pop(0)
-            if until_ns is not None and at_ns > until_ns:
-                break
+            at_ns, done = steps.popleft()
             done(data, at_ns)
-        elif due_ns is None or (until_ns is not None and due_ns > until_ns):
+        elif due_ns is None:
             break
         else:
             facts += [(due_ns, fact) for fact in data.collect(due_ns)]
-    flows = data.fabric._started
     return Played(
         facts=facts,
-        carried=[[data.fabric.carried_bytes(link, kind) for kind in KINDS] for link in links],
-        peaks=[data.fabric.peak_share(link) for link in links],
-        records=sorted((one.load, one.seconds, one.size_bytes) for one in data.records),
-        flows=flows,
+        carried_bytes=[data.fabric.carried_bytes(link, kind) for link in range(len(links)) for kind in KINDS],
+        records=sorted((one.load, one.size_bytes, one.seconds) for one in data.records),
+        flows=data.fabric.start(FlowSpec((), 0), data.fabric.now_s),  # numbers count up from 0
     )
