@@ -340,25 +340,24 @@ class Fabric:
         """Keep the rates of a flow that has just started, for ``passed_s``."""
         self._moving[flow].past = []
 
-    def passed_s(self, flow: int, sizes_bytes: Sequence[float], now_s: float) -> list[float]:
+    def passed_s(self, flow: int, sizes_bytes: Sequence[float], now_s: float) -> list[float] | None:
         """When each of these parts of a remembered flow had moved: of those that have by now.
 
-        If it ended and was not reported yet, only the end is known: it stands for all of them.
+        None if the flow has ended and was not reported yet.
         """
         self._run_to(now_s)
         moving = self._moving.get(flow)
         if moving is None:
-            return [at_s for at_s, number, _ in self._done if number == flow] * len(sizes_bytes)
+            return None
         self._unbook(moving)
         return moving.passed_s(sizes_bytes, now_s) if moving.joined else []
 
-    def wait_s(self, flow: int) -> float:
-        """What is left of the latency of a flow."""
-        moving = self._moving.get(flow)
-        if moving is None:
-            return 0.0
+    def shorten(self, flow: int, size_bytes: float) -> None:
+        """Let a flow end after this many bytes, of which it has moved fewer."""
+        moving = self._moving[flow]
         self._unbook(moving)
-        return 0.0 if moving.joined else moving.due_s - self._now_s
+        moving.shorten(size_bytes)
+        self._agenda.put(moving)
 
     def check(self) -> None:
         """Raise AssertionError unless the rates are possible, fair and without waste."""

@@ -52,6 +52,13 @@ class Moving:
         self.rate = rate
         self.due_s = now_s + self.remaining_bytes / rate if rate else INF
 
+    def shorten(self, size_bytes: float) -> None:
+        """Change the size to a smaller one; its rates are no longer kept."""
+        self.remaining_bytes = max(0.0, self.remaining_bytes - (self.size_bytes - size_bytes))
+        self.size_bytes, self.past = size_bytes, None
+        if self.rate:
+            self.due_s = self.since_s + self.remaining_bytes / self.rate
+
     def passed_s(self, sizes_bytes: Sequence[float], now_s: float) -> list[float]:
         """When each of these parts, one after another, had moved: of those that have by now."""
         stretches = [*(self.past or ()), (self.since_s, self.remaining_bytes, self.rate)]

@@ -44,7 +44,7 @@ class Chain:
     __slots__ = (
         "_after", "_arrived", "_begun", "_chunks", "_ends", "_feeds", "_hops", "_next", "_partial",
         "_rank", "_ready", "_relays", "_sending", "_sequential", "_specs", "_stopped", "_together", "_units",
-        "_waits", "_whole",
+        "_whole",
     )  # fmt: skip
 
     def __init__(
@@ -85,7 +85,6 @@ class Chain:
         self._ready = len(self._chunks)
         self._specs: dict[tuple[int, float, bool], FlowSpec] = {}
         self._relays: tuple[Relay, ...] = ()
-        self._waits: dict[int, float] = {}  # what is left of the latency of a hop's next flow
 
     @property
     def units(self) -> tuple[Unit, ...]:
@@ -178,27 +177,34 @@ class Chain:
         step = self._step(hop, idle=False)
         return LoadStep(step.sends, (*step.arrivals, *self._there(relay.hop)))
 
-    def relay_state(self, relay: Relay, arrived_s: Sequence[float], now_s: float) -> RelayState:
-        """How far a relay's hop is; ``arrived_s``: when chunks came to its start."""
-        return relay.state(self.sizes_bytes(relay.hop), arrived_s, now_s)
+    def relay_ended(self, relay: Relay, arrived: int, state: RelayState) -> LoadStep:
+        """Handle the early end of a relay: chunks become flows.
+
+        arrived: chunks that the flow before it has moved; the caller lets that flow end with the next one.
+        """
+        before, hop = relay.before, relay.hop
+        self._take_relay(before)
+        self._arrived[before], self._sending[before] = arrived, 1
+        self._arrived[hop], self._partial[hop] = state.chunks, state.partial_bytes
+        sends = self._sends(hop, idle=state.wait_s is None)
+        if state.wait_s:
+            sends = [send._replace(flow=replace(send.flow, latency_s=state.wait_s)) for send in sends]
+        return LoadStep(tuple(sends), self._there(hop))
 
     def part(self) -> list[ChunkSend]:
-        """Make every chunk a flow from now on. Returns combined flows, to abort and pass to ``parted``."""
-        self._together = False
-        return [self._send(hop) for hop, count in enumerate(self._sending) if count > 1]
+        """Make every chunk a flow from now on. Returns combined flows, to abort and pass to ``parted``.
 
-    def before_relays(self) -> list[ChunkSend]:
-        """The combined flows before relays: to abort and pass to ``parted`` when relays end early."""
-        return [self._send(relay.before) for relay in self._relays]
-
-    def parted(self, hop: int, moved_bytes: float, relayed: RelayState | None = None) -> LoadStep:
-        """Handle an aborted flow of several chunks: complete units, and the flows that follow.
-
-        relayed: how far the relay was that the hop fed, which ends.
+        A flow before a relay goes on: see ``relay_ended``.
         """
+        self._together = False
+        relaying = [relay.before for relay in self._relays]
+        combined = [hop for hop, count in enumerate(self._sending) if count > 1 and hop not in relaying]
+        return [self._send(hop) for hop in combined]
+
+    def parted(self, hop: int, moved_bytes: float) -> LoadStep:
+        """Handle an aborted flow of several chunks: complete units, and the flows that follow."""
         moved = self._partial[hop] + moved_bytes
-        begun = relayed is None or not relayed.before_wait_s  # else not even chunks without bytes are there
-        for chunk in range(self._arrived[hop], self._arrived[hop] + self._sending[hop] * begun):
+        for chunk in range(self._arrived[hop], self._arrived[hop] + self._sending[hop]):
             size_bytes = self._size_bytes(hop, chunk)
             if moved < size_bytes * (1 - _ROUNDING):
                 break
@@ -206,16 +212,7 @@ class Chain:
             moved = max(0.0, moved - size_bytes)
         self._partial[hop] = moved
         self._sending[hop] = 0
-        relay = self._take_relay(hop)
-        if relay is None or relayed is None:
-            return self._step(hop, idle=not moved_bytes)
-        self._arrived[relay.hop], self._partial[relay.hop] = relayed.chunks, relayed.partial_bytes
-        self._waits = {hop: relayed.before_wait_s}
-        if relayed.wait_s is not None:
-            self._waits[relay.hop] = relayed.wait_s
-        step = self._step(hop, idle=not moved_bytes)
-        self._waits = {}
-        return LoadStep(step.sends, (*step.arrivals, *self._there(relay.hop)))
+        return self._step(hop, idle=not moved_bytes)
 
     def sizes_bytes(self, hop: int) -> list[float]:
         """Bytes of each chunk that cross each link of a hop."""
@@ -299,9 +296,7 @@ class Chain:
             if relay.before == hop:
                 count = relay.chunks
         self._sending[hop] = count
-        send = self._send(hop, idle)
-        wait_s = self._waits.get(hop) if self._waits else None
-        return [send if wait_s is None else send._replace(flow=replace(send.flow, latency_s=wait_s))]
+        return [self._send(hop, idle)]
 
     def _send(self, hop: int, idle: bool = True) -> ChunkSend:
         """The chunks that are next, or in progress, on a hop."""

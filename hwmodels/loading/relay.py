@@ -16,14 +16,12 @@ _FEWEST_CHUNKS: Final = 3  # of fewer a flow each is no more
 class RelayState(NamedTuple):
     """How far a relay's hop is: whole chunks, bytes of the next one, and how long its latency still lasts.
 
-    wait_s: None if the next chunk has not arrived at the hop's start. before_wait_s: what is left of the
-    latency of the flow before.
+    wait_s: None if the next chunk has not arrived at the hop's start.
     """
 
     chunks: int
     partial_bytes: float
     wait_s: float | None
-    before_wait_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +41,7 @@ class Relay:
     def state(self, sizes_bytes: Sequence[float], arrived_s: Sequence[float], now_s: float) -> RelayState:
         """How far the hop is now. sizes_bytes: of its chunks; arrived_s: when those came that did."""
         free_s = -inf  # when the chunk before has passed
-        first = self.chunks - 1 if len(arrived_s) == self.chunks else 0
-        for chunk in range(first, len(arrived_s)):
-            size_bytes, at_s = sizes_bytes[chunk], arrived_s[chunk]
+        for chunk, (size_bytes, at_s) in enumerate(zip(sizes_bytes, arrived_s)):
             begins_s = free_s if free_s >= at_s else at_s + self.latency_s
             takes_s = size_bytes / self.rate_bytes_per_s
             if begins_s >= now_s - takes_s * _MARGIN:

@@ -32,7 +32,7 @@ from serving.vocabulary.units import NS_PER_S
 from simcore.data_plane.channels import LoadRoute
 from simcore.data_plane.load_routes import load_route, ranks_of
 from simcore.data_plane.loading import SLACK_NS, Cutter, LoadRecord, LoadRun, rounded_up_ns
-from simcore.data_plane.relays import Relays
+from simcore.data_plane.relays import Relays, by_begin
 from simcore.data_plane.replica_placement import ReplicaPlacement
 from simcore.data_plane.residency import Residency
 from simcore.data_plane.setup import DataPlaneSetup
@@ -180,6 +180,7 @@ class DataPlane:
         self._coming: dict[Endpoint, dict[Part, tuple[LoadRun, int]]] = {}  # target -> load, its target
         self._layer_ready_ns: dict[int, tuple[int, ...]] = {}
         self._facts: list[Event] = []  # not yet collected
+        self._relayed = False  # whether a load with relays is among them
         self.outages = Outages(
             topology=topology,
             fabric=self.fabric,
@@ -247,6 +248,9 @@ class DataPlane:
                 else:
                     self._flow_ended(*owner, flow, fabric.now_s)
         facts, self._facts = self._facts, []
+        if self._relayed:
+            self._relayed = False
+            by_begin(facts)
         return facts
 
     def layer_ready_ns(self, replica: int) -> tuple[int, ...]:
@@ -356,24 +360,33 @@ class DataPlane:
 
     def _by_chunks(self, now_s: float, run: LoadRun) -> list[LoadStep]:
         """Split the single flows of a load into chunks from now on; returns the chunks already complete."""
-        return self._parted(now_s, run, run.chain.part())
-
-    def _parted(self, now_s: float, run: LoadRun, sends: Iterable[ChunkSend]) -> list[LoadStep]:
-        """End these flows of several chunks; returns what follows."""
-        steps = []
-        for send in sends:
-            flow = run.flows[send.hop]
-            if flow not in self._of_flow:  # it ended at this moment, and its end is handled next
-                self._relays.arrived(run, send.hop)
-                continue
-            relayed = self._relays.end(run, send.hop, now_s)
-            del run.flows[send.hop], self._of_flow[flow]
-            steps.append(run.chain.parted(send.hop, self.fabric.abort(flow, now_s), relayed))
+        parts = run.chain.part()
+        steps = self._end_relays(now_s, run)
+        for send in parts:
+            flow = run.flows.pop(send.hop)
+            del self._of_flow[flow]
+            steps.append(run.chain.parted(send.hop, self.fabric.abort(flow, now_s)))
         return steps
 
-    def _end_relays(self, now_s: float, run: LoadRun) -> None:
-        """Another flow comes to a link of a relay of this load: its chunks become flows."""
-        for step in self._parted(now_s, run, run.chain.before_relays()):
+    def _end_relays(self, now_s: float, run: LoadRun) -> list[LoadStep]:
+        """Make the chunks of relays flows from now on."""
+        steps = list[LoadStep]()
+        for before in list(run.relays):
+            flow = run.flows[before]
+            owner = self._of_flow.get(flow)
+            if owner is None:  # it ended at this moment, and its end is handled next
+                self._relays.arrived(run, before)
+                continue
+            _, send = owner
+            assert send is not None
+            chunk, step = self._relays.end(run, before, now_s)
+            self._of_flow[flow] = run, send._replace(chunk=chunk)
+            steps.append(step)
+        return steps
+
+    def _touched(self, now_s: float, run: LoadRun) -> None:
+        """Another flow comes to a link of a relay of this load."""
+        for step in self._end_relays(now_s, run):
             self._follow(now_s, run, step)
 
     def _wait(self, now_s: float, run: LoadRun, target: int, delay_s: float) -> None:
@@ -393,8 +406,8 @@ class DataPlane:
             waited_for = run.waits.pop(flow)
             if waited_for == _BEGIN:
                 self._start(now_s, run, self._relays.begin(run))
-                if run.relays and not self._relays.hold(run, partial(self._end_relays, run=run)):
-                    self._end_relays(now_s, run)
+                if run.relays and not self._relays.hold(run, partial(self._touched, run=run)):
+                    self._touched(now_s, run)
             else:
                 self._report_complete(run, waited_for)
             return
@@ -422,6 +435,7 @@ class DataPlane:
     def _report_complete(self, run: LoadRun, target: int) -> None:
         kind, number = run.action.targets[target]
         self._facts.append(run.fully_loaded(target))
+        self._relayed = self._relayed or run.relayed
         self.residency.put(run.action.targets[target], run.part)
         self.records.append(run.record(target, self.fabric.now_s, True))
         self._end_target(run, target, True)

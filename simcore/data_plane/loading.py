@@ -48,7 +48,8 @@ class LoadRun:
 
     requested_s: when the controller requested it. feeders: loads still in progress to a source of this load,
     with the number of that target; followers: loads that have a target of this load as a source. residency:
-    the book in which arrived units are noted. links: crossed by the load. relays: by the hop before each.
+    the book in which arrived units are noted. links: crossed by the load. relays: by the hop before each;
+    relayed: whether there were any.
     """
 
     action: Load
@@ -66,6 +67,7 @@ class LoadRun:
     layers_s: list[list[float]] = field(default_factory=list)
     open: set[int] = field(default_factory=set)
     relays: dict[int, Relay] = field(default_factory=dict)
+    relayed: bool = False
 
     def __post_init__(self) -> None:
         targets = range(len(self.action.targets))

@@ -2,12 +2,26 @@
 
 from collections.abc import Callable
 from math import inf
+from operator import attrgetter
 
 from hwmodels.fabric.fabric import Fabric
 from hwmodels.fabric.flow import PARAMETERS
-from hwmodels.loading.plan import ChunkSend, Hop
+from hwmodels.loading.plan import ChunkSend, Hop, LoadStep
 from hwmodels.loading.relay import Relay, RelayState
+from serving.vocabulary.events import Event, Loaded
 from simcore.data_plane.loading import LoadRun
+
+
+def by_begin(facts: list[Event]) -> None:
+    """Put the loads' events of one time in the order in which the loads were requested.
+
+    Loads that are alike end together. Where some have relays and others not, their times differ by rounding.
+    """
+    places = [place for place, fact in enumerate(facts) if type(fact) is Loaded]
+    if len(places) > 1:
+        loaded = sorted([fact for fact in facts if type(fact) is Loaded], key=attrgetter("load"))
+        for place, fact in zip(places, loaded):
+            facts[place] = fact
 
 
 class Relays:
@@ -23,7 +37,7 @@ class Relays:
         if not run.by_layer and not run.feeders:
             for relay in run.chain.relays(self._rate_alone):
                 if self._fabric.can_hold(run.chain.links_of(relay.hop)):
-                    run.relays[relay.before] = relay
+                    run.relays[relay.before], run.relayed = relay, True
         return run.begin()
 
     def hold(self, run: LoadRun, tell: Callable[[float], None]) -> bool:
@@ -43,17 +57,21 @@ class Relays:
         if relay is not None:
             self._let_go(run, relay, RelayState(relay.chunks - 1, 0.0, None))
 
-    def end(self, run: LoadRun, before: int, now_s: float) -> RelayState | None:
-        """End the relay behind a hop whose flow goes on, before that is aborted; None if there is none."""
-        relay = run.relays.pop(before, None)
-        if relay is None:
-            return None
-        chain, flow = run.chain, run.flows[before]
-        arrived_s = self._fabric.passed_s(flow, chain.sizes_bytes(before)[: relay.chunks], now_s)
-        state = relay.state(chain.sizes_bytes(relay.hop), arrived_s, now_s)
-        state = state._replace(before_wait_s=self._fabric.wait_s(flow))
+    def end(self, run: LoadRun, before: int, now_s: float) -> tuple[int, LoadStep]:
+        """End the relay behind a hop whose flow goes on, to the end of the chunk that it moves.
+
+        Returns the number of that chunk, and what follows.
+        """
+        relay, chain, flow = run.relays.pop(before), run.chain, run.flows[before]
+        sizes_bytes = chain.sizes_bytes(before)[: relay.chunks]
+        arrived_s = self._fabric.passed_s(flow, sizes_bytes, now_s)
+        if arrived_s is None or len(arrived_s) == relay.chunks:
+            chunk, state = relay.chunks - 1, RelayState(relay.chunks - 1, 0.0, None)
+        else:
+            chunk, state = len(arrived_s), relay.state(chain.sizes_bytes(relay.hop), arrived_s, now_s)
+            self._fabric.shorten(flow, sum(sizes_bytes[: chunk + 1]))
         self._let_go(run, relay, state)
-        return state
+        return chunk, chain.relay_ended(relay, chunk, state)
 
     def _let_go(self, run: LoadRun, relay: Relay, state: RelayState) -> None:
         chain = run.chain
