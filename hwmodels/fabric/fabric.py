@@ -343,7 +343,7 @@ class Fabric:
     def passed_s(self, flow: int, sizes_bytes: Sequence[float], now_s: float) -> list[float] | None:
         """When each of these parts of a remembered flow had moved: of those that have by now.
 
-        None if the flow has ended and was not reported yet.
+        None if the flow has ended.
         """
         self._run_to(now_s)
         moving = self._moving.get(flow)
@@ -473,7 +473,8 @@ class Fabric:
         """Solve pending changes, at the present time."""
         if not self._pending.links:
             return
-        self._pending.lower(self._on, self._capacities)
+        if self._pending.new:
+            self._pending.lower(self._on, self._capacities)
         flows, links = region_of(self._pending, self._on, self._capacities, self._free)
         self._pending.clear()
         for flow, rate in zip(flows, fill([flow.spec for flow in flows], self._capacities, self._free)):

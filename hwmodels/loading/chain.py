@@ -170,7 +170,7 @@ class Chain:
         self._arrived[hop] += self._sending[hop]
         self._sending[hop] = 0
         self._partial[hop] = 0.0
-        relay = self._take_relay(hop)
+        relay = self._take_relay(hop) if self._relays else None
         if relay is None:
             return self._step(hop, idle=False)
         self._arrived[relay.hop] = relay.chunks - 1
@@ -269,7 +269,7 @@ class Chain:
         sends = self._sends(hop, idle)
         for follower in self._next[hop]:
             sends += self._sends(follower)
-        return LoadStep(tuple(sends), self._there(hop))
+        return LoadStep(tuple(sends), self._there(hop) if self._feeds[hop] else ())
 
     def _there(self, hop: int) -> tuple[UnitArrival, ...]:
         """The units that have become complete at the targets of a hop."""
@@ -290,11 +290,10 @@ class Chain:
         if waiting <= 0:
             return []
         count = waiting if self._together and not self._next[hop] else 1
-        for relay in self._relays:
-            if relay.hop == hop:
+        if self._relays:
+            if hop in [relay.hop for relay in self._relays]:
                 return []
-            if relay.before == hop:
-                count = relay.chunks
+            count = next((relay.chunks for relay in self._relays if relay.before == hop), count)
         self._sending[hop] = count
         return [self._send(hop, idle)]
 

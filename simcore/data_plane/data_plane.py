@@ -237,10 +237,8 @@ class DataPlane:
         fabric, of_flow = self.fabric, self._of_flow
         # The same as rounded_up_ns(next_s) <= now_ns, with less arithmetic.
         while (next_s := fabric.next_completion_s()) * NS_PER_S - SLACK_NS <= now_ns:
-            flows = fabric.finished(next_s if next_s > fabric.now_s else fabric.now_s)
-            # All of them first: what follows from one may end the relay behind another one.
-            owners = [of_flow.pop(flow, None) for flow in flows] if of_flow else [None] * len(flows)
-            for flow, owner in zip(flows, owners, strict=True):
+            for flow in fabric.finished(next_s if next_s > fabric.now_s else fabric.now_s):
+                owner = of_flow.pop(flow, None) if of_flow else None
                 if owner is None:
                     fact = self._transfers.ended(flow)
                     if fact is not None:
@@ -373,11 +371,7 @@ class DataPlane:
         steps = list[LoadStep]()
         for before in list(run.relays):
             flow = run.flows[before]
-            owner = self._of_flow.get(flow)
-            if owner is None:  # it ended at this moment, and its end is handled next
-                self._relays.arrived(run, before)
-                continue
-            _, send = owner
+            _, send = self._of_flow[flow]
             assert send is not None
             chunk, step = self._relays.end(run, before, now_s)
             self._of_flow[flow] = run, send._replace(chunk=chunk)

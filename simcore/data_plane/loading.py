@@ -3,8 +3,6 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import groupby
-from operator import itemgetter
 from typing import Final
 
 from hwmodels.loading.chain import Chain
@@ -119,21 +117,20 @@ class LoadRun:
 
     def arrived(self, step: LoadStep, now_s: float) -> list[tuple[int, int]]:
         """(target, unit) that ``step`` completes and that are reported: wanted layers, and the last unit."""
-        facts, units, last = list[tuple[int, int]](), self.chain.units, len(self.chain.units) - 1
-        every_layer = self.action.every_layer
-        for target, arrivals in groupby(step.arrivals, itemgetter(0)):
-            came = list(arrivals)
-            endpoint = self.action.targets[target]
-            self.residency.came(endpoint, self.part.model, [units[unit] for _, unit, _ in came])
-            for _, unit, layer in came:
-                if every_layer and layer is not None:
+        facts = list[tuple[int, int]]()
+        if not step.arrivals:
+            return facts
+        action, units, model, came = self.action, self.chain.units, self.part.model, self.residency.came
+        every_layer, last = action.every_layer, len(units) - 1
+        for target, unit, layer in step.arrivals:
+            came(action.targets[target], model, units[unit])
+            if layer is not None:
+                if every_layer:
                     self.layers_s[target].append(now_s)
-                    facts.append((target, unit))
-                    continue
-                if self.action.layers_first and units[unit].name == "embedding":
-                    self.layers_s[target] = [now_s] * len(self.layers_s[target])
-                if unit == last:
-                    facts.append((target, unit))
+            elif action.layers_first and units[unit].name == "embedding":
+                self.layers_s[target] = [now_s] * len(self.layers_s[target])
+            if unit == last or (every_layer and layer is not None):
+                facts.append((target, unit))
         return facts
 
     def is_last(self, unit: int) -> bool:

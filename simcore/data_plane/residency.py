@@ -1,6 +1,6 @@
 """Which units of which models are complete at which endpoint: the simulated world's parameter book."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from hwmodels.models.load_units import Shape, Unit
 from serving.vocabulary.actions import Endpoint
@@ -28,13 +28,10 @@ class Residency:
         units = self._there.setdefault(endpoint, {})
         units[part.model] = units.get(part.model, 0) | self._units(part)
 
-    def came(self, endpoint: Endpoint, model: str, units: Iterable[Unit]) -> None:
-        """Note that these units are complete, too."""
-        there = self._there.setdefault(endpoint, {})
-        bits = there.get(model, 0)
-        for unit in units:
-            bits |= self._bit(model, unit)
-        there[model] = bits
+    def came(self, endpoint: Endpoint, model: str, unit: Unit) -> None:
+        """Note one more complete unit."""
+        units = self._there.setdefault(endpoint, {})
+        units[model] = units.get(model, 0) | self._bit(model, unit)
 
     def begin(self, endpoint: Endpoint, part: Part) -> None:
         """Begin a load to this endpoint: partly loaded units stay, a complete part is loaded anew."""
