@@ -116,7 +116,7 @@ class Chain:
         from the source, which none else follows; it shares no link with any, and is faster.
         """
         found: list[Relay] = []
-        if len(self._hops) == 1 or self._sequential:
+        if len(self._hops) == 1 or self._sequential or any(self._arrived) or any(self._partial):
             return found
         users = Counter([link for hop in self._hops for link in hop.links])
         for number, after in enumerate(self._after):
