@@ -190,12 +190,15 @@ def many(cluster: str, source: Callable[[int], Endpoint]) -> LoadRounds:
 LOADS: dict[str, Callable[[], LoadRounds]] = {
     "host": lambda: lone(load(("host", 0), ("replica", 0))),
     "ssd": lambda: lone(load(("ssd", 0), ("replica", 0))),
+    "ssd_layers": lambda: lone(load(("ssd", 0), ("replica", 0), every_layer=True)),
     "tp8": lambda: lone(load(("host", 0), ("replica", 0)), gpus=8),
     "chain": lambda: lone(*chain(*(("replica", number) for number in (0, 8, 16, 24)))),
     "sharded": lambda: sharded_24b(True),
     "sharded_apart": lambda: sharded_24b(False),
     "host_1024": lambda: many("blitz_a_128x8", lambda replica: ("host", replica // 8)),
     "shared_1024": lambda: many("blitz_a_shared_pcie_128x8", lambda replica: ("host", replica // 8)),
+    "ssd_1024": lambda: many("blitz_a_128x8", lambda replica: ("ssd", replica // 8)),
+    "ssd_shared_1024": lambda: many("blitz_a_shared_pcie_128x8", lambda replica: ("ssd", replica // 8)),
     "rdma_1024": lambda: many("blitz_a_128x8", lambda replica: ("host", (replica // 8 + 1) % 128)),
 }
 

@@ -4,12 +4,14 @@ python -m benchmarks.fabric            all scenarios
 python -m benchmarks.fabric shared_50  one of them
 
 An event is the start or the end of a flow, with all that a driver asks for (specification, next completion,
-advance). Whenever flows end as many begin, so that their number stays.
+advance). Whenever flows end as many begin, so that their number stays. In a burst all of them start at one
+moment over one link, and end at another.
 """
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import cycle, islice
 from random import Random
 from time import process_time
 
@@ -24,7 +26,7 @@ REPEATS = 5
 
 @dataclass(frozen=True)
 class FlowCase:
-    """So many flows at a time over a network, until so many have ended."""
+    """So many flows at a time over a network, until so many have ended; 0: each once, all at one moment."""
 
     network: LeafSpine
     flows: Iterator[FlowSpec]
@@ -65,17 +67,28 @@ def _between(random: Random, network: LeafSpine, near: int) -> Iterator[FlowSpec
         yield FlowSpec(path, random.uniform(0.1, 1) * GB, weight=random.choice((1.0, 2.0)))
 
 
+def burst(flows: int) -> FlowCase:
+    """So many from one host to those of another leaf, all at once: they share its way out."""
+    network = leaf_spine(Random(0))
+    paths = [network.path(0, 12 + target, target % network.spines) for target in range(12)]
+    return FlowCase(network, (FlowSpec(path, GB) for path in cycle(paths)), flows, 0)
+
+
 SCENARIOS: dict[str, tuple[Callable[[], FlowCase], float | None]] = {
     "lone": (lone, 20),
     "shared_1": (lambda: shared(1), None),
     "shared_50": (lambda: shared(50), None),
     "shared_500": (lambda: shared(500), None),
     "local_4096": (local_4096, None),
+    "burst_500": (lambda: burst(500), None),
+    "burst_8000": (lambda: burst(8_000), None),
 }
 
 
 def measure(case: FlowCase) -> float:
     """CPU seconds per flow (its start and its end)."""
+    if not case.ends:
+        return measure_burst(case)
     fabric = Fabric(case.network.capacities)
     for _ in range(case.at_a_time):
         fabric.start(next(case.flows), 0.0)
@@ -86,6 +99,18 @@ def measure(case: FlowCase) -> float:
         for _ in fabric.advance(at_s):
             ended += 1
             fabric.start(next(case.flows), at_s)
+    return (process_time() - started) / ended
+
+
+def measure_burst(case: FlowCase) -> float:
+    """CPU seconds per flow of flows that all start at 0."""
+    fabric = Fabric(case.network.capacities)
+    flows = list(islice(case.flows, case.at_a_time))
+    started, ended = process_time(), 0
+    for flow in flows:
+        fabric.start(flow, 0.0)
+    while ended < len(flows):
+        ended += len(fabric.advance(fabric.next_completion_s()))
     return (process_time() - started) / ended
 
 

@@ -9,12 +9,12 @@ and the end of its latency is not an event unless another flow starts on one of 
 
 import math
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hwmodels.fabric.check import faults
 from hwmodels.fabric.flow import KINDS, Finished, FlowSpec, check_capacity
-from hwmodels.fabric.max_min import fill
+from hwmodels.fabric.max_min import ROUNDING, fill
 from hwmodels.fabric.moving import INF, Agenda, Moving
 from hwmodels.fabric.region import SAME_LEVEL, Pending, full_level, region_of
 
@@ -40,6 +40,13 @@ class Usage:
         carried = self.carried_bytes[kind]
         for link in links:
             carried[link] += size_bytes
+
+    def peak(self, links: tuple[int, ...], rate_bytes_per_s: float) -> None:
+        """Note that each of the links carried this rate."""
+        peaks = self.peak_bytes_per_s
+        for link in links:
+            if rate_bytes_per_s > peaks[link]:
+                peaks[link] = rate_bytes_per_s
 
     def watch(self, link: int, at_s: float, rate_bytes_per_s: float) -> None:
         """Record the link's rate from now on."""
@@ -99,6 +106,27 @@ class Bookings:
             del self.by_link[link]
 
 
+# Links that somebody holds who wants to know before another flow uses them.
+
+
+@dataclass(slots=True)
+class Holds:
+    """``by_link``: whom to tell the time before a flow starts on a held link, or joins it after its latency.
+
+    Whoever is told gives the links back and may start and abort flows.
+    """
+
+    by_link: dict[int, Callable[[float], None]] = field(default_factory=dict)
+
+    def end(self, links: Iterable[int], now_s: float) -> None:
+        """Tell those that hold one of the links."""
+        for link in links:
+            tell = self.by_link.get(link)
+            if tell is not None:
+                tell(now_s)
+                assert link not in self.by_link, f"link {link} is still held after another flow came"
+
+
 _FULL = 1 - SAME_LEVEL
 
 
@@ -111,8 +139,8 @@ class Fabric:
     """
 
     __slots__ = (
-        "_agenda", "_bookings", "_capacities", "_done", "_free", "_largest", "_moving", "_now_s", "_on",
-        "_pending", "_started", "_usage", "_used",
+        "_agenda", "_bookings", "_capacities", "_done", "_free", "_holds", "_largest", "_moving", "_now_s",
+        "_on", "_pending", "_started", "_usage", "_used",
     )  # fmt: skip
 
     def __init__(self, capacities_bytes_per_s: Sequence[float], start_s: float = 0.0) -> None:
@@ -128,6 +156,7 @@ class Fabric:
         self._free = [0.0] * len(self._capacities)
         self._agenda = Agenda(self._moving)
         self._bookings = Bookings()
+        self._holds = Holds()
         self._pending = Pending()
         self._done: list[tuple[float, int, float]] = []
         self._usage = Usage(len(self._capacities))
@@ -142,6 +171,8 @@ class Fabric:
     def start(self, spec: FlowSpec, now_s: float, size_bytes: float | None = None) -> int:
         """Start a flow; returns its number, counting up from 0. size_bytes: replaces the size in ``spec``."""
         self._run_to(now_s)
+        if self._holds.by_link and not self._holds.by_link.keys().isdisjoint(spec.links):
+            self._holds.end(spec.links, now_s)
         number = self._started
         self._started = number + 1
         if size_bytes is None:
@@ -185,6 +216,8 @@ class Fabric:
         """Set the link's capacity from now on; at 0 its flows wait."""
         check_capacity(link, bytes_per_s)
         self._run_to(now_s)
+        if self._holds.by_link:  # who holds a link may count on the rates of others, too
+            self._holds.end(list(self._holds.by_link), now_s)
         self._touch(link)
         least = min(self._capacities[link], bytes_per_s)
         self._capacities[link] = float(bytes_per_s)
@@ -194,8 +227,9 @@ class Fabric:
         self._used[link] = math.fsum([flow.rate for flow in flows])
         if flows and (self._pending.links or self._used[link] >= least * _FULL):
             priority = max(flow.priority for flow in flows)
-            level = max(flow.level for flow in flows if flow.priority == priority)
-            self._pending.add((link,), priority, min(level, full_level(flows, priority, 0.0, bytes_per_s)))
+            known = [flow.level for flow in flows if flow.priority == priority and flow.level < INF]
+            level = max(known, default=INF)  # where the link stopped flows; new ones were not stopped yet
+            self._pending.add((link,), priority, min(level, full_level(flows, priority, bytes_per_s)))
 
     def advance(self, now_s: float) -> list[Finished]:
         """Flows that finished by ``now_s`` and were not yet reported, by time, then by number."""
@@ -273,6 +307,58 @@ class Fabric:
         points = self._usage.series[link]
         return list(zip(points[::2], points[1::2], strict=True))
 
+    # Links that a caller holds without a flow, because it knows what crosses them while nobody else does.
+
+    def can_hold(self, links: Sequence[int]) -> bool:
+        """Whether no link is used, held or watched. Who held one is told that another wants it."""
+        held, booked, watched = self._holds.by_link, self._bookings.by_link, self._usage.series
+        if not held.keys().isdisjoint(links):
+            self._holds.end(links, self._now_s)  # whoever cannot hold them will use them
+            return False
+        return not any(self._on[link] or link in booked or link in watched for link in links)
+
+    def hold(self, links: Sequence[int], tell: Callable[[float], None]) -> bool:
+        """Hold links if that is possible; returns whether it was.
+
+        ``tell`` is called with the time before another flow uses one of them, before any link's capacity
+        changes, and when one of them is asked about. It must ``let_go``.
+        """
+        if not self.can_hold(links):
+            return False
+        self._holds.by_link.update(dict.fromkeys(links, tell))
+        return True
+
+    def let_go(self, links: tuple[int, ...], kind: str, moved_bytes: float, rate_bytes_per_s: float) -> None:
+        """Give links back that were held, and count what crossed each of them at this rate."""
+        for link in links:
+            self._holds.by_link.pop(link, None)
+        if moved_bytes:
+            self._usage.count(kind, links, moved_bytes)
+            self._usage.peak(links, rate_bytes_per_s)
+
+    def remember(self, flow: int) -> None:
+        """Keep the rates of a flow that has just started, for ``passed_s``."""
+        self._moving[flow].past = []
+
+    def passed_s(self, flow: int, sizes_bytes: Sequence[float], now_s: float) -> list[float] | None:
+        """When each of these parts of a remembered flow had moved: of those that have by now.
+
+        None if the flow has ended.
+        """
+        self._run_to(now_s)
+        moving = self._moving.get(flow)
+        if moving is None:
+            return None
+        self._unbook(moving)
+        return moving.passed_s(sizes_bytes, now_s) if moving.joined else []
+
+    def shorten(self, flow: int, size_bytes: float) -> None:
+        """Let a flow end after this many bytes, of which it has moved fewer."""
+        moving = self._moving[flow]
+        self._unbook(moving)
+        moving.shorten(size_bytes)
+        self._agenda.put(moving)
+
     def check(self) -> None:
         """Raise AssertionError unless the rates are possible, fair and without waste."""
         for flow in list(self._bookings.by_link.values()):
@@ -303,6 +389,8 @@ class Fabric:
                 self._end(flow, size_bytes)
                 self._done.append((at_s, flow.number, size_bytes))
             else:
+                if self._holds.by_link:
+                    self._holds.end(flow.links, at_s)
                 self._join(flow)
         self._now_s = now_s
 
@@ -327,17 +415,17 @@ class Fabric:
                 self._use(link, used[link] + rate)
             return
         flow.since_s, flow.due_s = self._now_s, INF
-        weight, level = flow.spec.weight, flow.spec.cap_bytes_per_s / flow.spec.weight
         for link in links:
-            level = min(level, full_level(on[link].values(), flow.priority, weight, capacities[link]))
             on[link][flow.number] = flow
-        self._pending.add(links, flow.priority, level)
+        self._pending.join(flow)
 
     def _touch(self, link: int) -> None:
         """Turn the booking of a link into a flow on it: another flow joins, or its flows are listed."""
         flow = self._bookings.by_link.get(link)
         if flow is not None:
             self._unbook(flow)
+        elif link in self._holds.by_link:
+            self._holds.end((link,), self._now_s)
 
     def _unbook(self, flow: Moving) -> None:
         """Treat the flow like any other from now on: the end of its latency is an event, or has been one."""
@@ -362,10 +450,7 @@ class Fabric:
             self._bookings.give_back(flow)
             if self._usage.series:
                 self._usage.note_span(flow.links, flow.since_s, self._now_s, flow.rate)
-            peaks = self._usage.peak_bytes_per_s
-            for link in flow.links:
-                if flow.rate > peaks[link]:
-                    peaks[link] = flow.rate
+            self._usage.peak(flow.links, flow.rate)
             self._usage.count(flow.spec.kind, flow.links, moved_bytes)
             return
         if not flow.joined:
@@ -374,10 +459,12 @@ class Fabric:
         for link in flow.links:
             members = self._on[link]
             del members[flow.number]
-            used = self._used[link]
-            if members and rate and used >= self._capacities[link] * _FULL:
+            used, capacity = self._used[link], self._capacities[link]
+            if members and rate and used >= capacity * _FULL:
                 full.append(link)
-            self._use(link, used - rate if members else 0.0)
+            left = used - rate
+            # Members that stand still elsewhere leave a remainder that is rounding.
+            self._use(link, left if members and left > capacity * ROUNDING else 0.0)
         self._usage.count(flow.spec.kind, flow.links, moved_bytes)
         if full:
             self._pending.add(full, flow.priority, flow.level)
@@ -386,6 +473,8 @@ class Fabric:
         """Solve pending changes, at the present time."""
         if not self._pending.links:
             return
+        if self._pending.new:
+            self._pending.lower(self._on, self._capacities)
         flows, links = region_of(self._pending, self._on, self._capacities, self._free)
         self._pending.clear()
         for flow, rate in zip(flows, fill([flow.spec for flow in flows], self._capacities, self._free)):

@@ -1,12 +1,15 @@
 """A flow in progress, and the times at which flows are due."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
+from typing import Final
 
 from hwmodels.fabric.flow import FlowSpec
 
 INF = math.inf
+_ROUNDING: Final = 1e-12  # a part that lacks at most this share of itself has moved
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -16,7 +19,8 @@ class Moving:
     due_s: when it joins its links (``joined`` is False) or ends. rate, bytes/s, since ``since_s``;
     ``remaining_bytes`` of ``size_bytes`` were left then. level: rate per weight; infinite until its first
     rate is known. queued_s: the earliest time at which the agenda lists it. booked: no other flow is on its
-    links, so it joins them at ``since_s`` and ends at ``due_s`` unless another flow starts there.
+    links, so it joins them at ``since_s`` and ends at ``due_s`` unless another flow starts there. past:
+    earlier rates, as (since when, bytes left then, rate); None if nobody wants to know them.
     """
 
     number: int
@@ -32,6 +36,7 @@ class Moving:
     level: float = INF
     queued_s: float = INF
     booked: bool = False
+    past: list[tuple[float, float, float]] | None = None
 
     def left_bytes(self, now_s: float) -> float:
         """Bytes still to be moved at ``now_s``."""
@@ -39,11 +44,35 @@ class Moving:
 
     def set_rate(self, rate: float, now_s: float) -> None:
         """Set the rate from ``now_s`` on; subtract the bytes moved until then."""
+        if self.past is not None:
+            self.past.append((self.since_s, self.remaining_bytes, self.rate))
         if self.rate:
             self.remaining_bytes = self.left_bytes(now_s)
         self.since_s = now_s
         self.rate = rate
         self.due_s = now_s + self.remaining_bytes / rate if rate else INF
+
+    def shorten(self, size_bytes: float) -> None:
+        """Change the size to a smaller one; its rates are no longer kept."""
+        self.remaining_bytes = max(0.0, self.remaining_bytes - (self.size_bytes - size_bytes))
+        self.size_bytes, self.past = size_bytes, None
+        if self.rate:
+            self.due_s = self.since_s + self.remaining_bytes / self.rate
+
+    def passed_s(self, sizes_bytes: Sequence[float], now_s: float) -> list[float]:
+        """When each of these parts, one after another, had moved: of those that have by now."""
+        stretches = [*(self.past or ()), (self.since_s, self.remaining_bytes, self.rate)]
+        ends = [*((since_s, left) for since_s, left, _ in stretches[1:]), (now_s, self.left_bytes(now_s))]
+        times, at, left_bytes = list[float](), 0, self.size_bytes
+        for size_bytes in sizes_bytes:
+            left_bytes -= size_bytes
+            while at < len(ends) and ends[at][1] > left_bytes + size_bytes * _ROUNDING:
+                at += 1
+            if at == len(ends):
+                break
+            since_s, left, rate = stretches[at]
+            times.append(min(ends[at][0], since_s + (left - left_bytes) / rate if rate else since_s))
+        return times
 
 
 @dataclass(slots=True)

@@ -25,11 +25,14 @@ class Pending:
     """Unsolved changes of one moment: the links where they begin, and the level from which they matter.
 
     Only flows of ``priority`` at ``level`` or above, and flows of lower priority, can get another rate.
+    new: flows that took a place on their links at this moment. For what their links make of the level, ask
+    ``lower`` once, when all of them are there: for every flow on its own it is quadratic in their number.
     """
 
     links: set[int] = field(default_factory=set)
     priority: int = 0
     level: float = math.inf
+    new: list[Moving] = field(default_factory=list)
 
     def add(self, links: Iterable[int], priority: int, level: float) -> None:
         """Add one more change."""
@@ -39,18 +42,32 @@ class Pending:
             self.level = level
         self.links.update(links)
 
+    def join(self, flow: Moving) -> None:
+        """Add a new flow, which is on its links already."""
+        self.add(flow.links, flow.priority, flow.spec.cap_bytes_per_s / flow.spec.weight)
+        self.new.append(flow)
+
+    def lower(self, on_links: OnLinks, capacities: Sequence[float]) -> None:
+        """Lower the level to where a link of a new flow can be full."""
+        priority = self.priority
+        for link in {link for flow in self.new if flow.priority == priority for link in flow.links}:
+            level = full_level(on_links[link].values(), priority, capacities[link])
+            if level < self.level:
+                self.level = level
+
     def clear(self) -> None:
         """Forget all changes after they are solved."""
         self.links.clear()
+        self.new.clear()
 
 
-def full_level(flows: Iterable[Moving], priority: int, weight: float, capacity_bytes_per_s: float) -> float:
-    """A lower bound of the level at which a link with these flows and one more is full.
+def full_level(flows: Iterable[Moving], priority: int, capacity_bytes_per_s: float) -> float:
+    """A lower bound of the level at which a link with these flows is full.
 
-    weight, priority: of the additional flow. The others count with their present levels.
+    Flows of ``priority`` count with their present levels, new ones with the level that is sought.
     """
     free = capacity_bytes_per_s
-    total = weight
+    total = 0.0
     peers = []
     for flow in flows:
         if flow.priority == priority:
@@ -63,7 +80,7 @@ def full_level(flows: Iterable[Moving], priority: int, weight: float, capacity_b
         return math.inf
     level = free / total
     for _ in range(_REFINEMENTS):
-        taken, above = 0.0, weight
+        taken, above = 0.0, 0.0
         for stopped, share, rate in peers:
             if stopped < level:
                 taken += rate

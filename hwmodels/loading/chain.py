@@ -1,6 +1,9 @@
 """Parameters over hops that forward chunk by chunk as they arrive: a chain, a tree, channels that join."""
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from math import inf
 from typing import Final
 
 from hwmodels.errors import HardwareError
@@ -16,6 +19,7 @@ from hwmodels.loading.plan import (
     Stopped,
     UnitArrival,
 )
+from hwmodels.loading.relay import Relay, RelayState, relayed_chunks
 from hwmodels.models.load_units import ParameterChunk, Unit, cut_into_chunks
 
 # A chunk that lacks at most this share of itself is complete: the rest is rounding of the fabric.
@@ -39,7 +43,7 @@ class Chain:
 
     __slots__ = (
         "_after", "_arrived", "_begun", "_chunks", "_ends", "_feeds", "_hops", "_next", "_partial",
-        "_rank", "_ready", "_sending", "_sequential", "_specs", "_stopped", "_together", "_units",
+        "_rank", "_ready", "_relays", "_sending", "_sequential", "_specs", "_stopped", "_together", "_units",
         "_whole",
     )  # fmt: skip
 
@@ -80,6 +84,7 @@ class Chain:
         self._begun = False
         self._ready = len(self._chunks)
         self._specs: dict[tuple[int, float, bool], FlowSpec] = {}
+        self._relays: tuple[Relay, ...] = ()
 
     @property
     def units(self) -> tuple[Unit, ...]:
@@ -104,16 +109,47 @@ class Chain:
             for stopped, arrived in zip(self._stopped, self._arrived, strict=True)
         )
 
-    def begin(self, ready: int | None = None, together: bool = False) -> list[ChunkSend]:
+    def relays(self, rate_of: Callable[[Hop], float]) -> list[Relay]:
+        """The hops that could be relays of their whole load: see ``begin``.
+
+        rate_of: bytes/s of a flow that has a hop's links alone. Such a hop forwards the chunks of one other,
+        from the source, which none else follows; it shares no link with any, and is faster.
+        """
+        found: list[Relay] = []
+        if len(self._hops) == 1 or self._sequential or any(self._arrived) or any(self._partial):
+            return found
+        users = Counter([link for hop in self._hops for link in hop.links])
+        for number, after in enumerate(self._after):
+            if (
+                len(after) != 1
+                or self._next[number]
+                or len(self._next[after[0]]) != 1
+                or self._after[after[0]]
+            ):
+                continue
+            hop, before = self._hops[number], self._hops[after[0]]
+            rate, comes = rate_of(hop), rate_of(before)
+            if not (0 < rate < inf and 0 < comes < inf) or any(users[link] > 1 for link in hop.links):
+                continue
+            sizes = [chunk.size_bytes for chunk in self._chunks]
+            chunks = relayed_chunks(sizes, before.share / comes, hop.share / rate, hop.latency_s)
+            if chunks:
+                found.append(Relay(number, after[0], chunks, rate, hop.latency_s))
+        return found
+
+    def begin(
+        self, ready: int | None = None, together: bool = False, relays: Sequence[Relay] = ()
+    ) -> list[ChunkSend]:
         """Begin once; returns the first flows. ready: number of chunks at the source (None: all).
 
         together: until ``part``, single chunks need not be reported. A hop whose end forwards to no other
         then sends everything at its start as one flow, which ends when the last of these chunks would. Call
-        ``part`` before ``drop_tail`` or ``cut``.
+        ``part`` before ``drop_tail`` or ``cut``. relays: of those that ``relays`` returned, hops of which no
+        other flow uses a link until ``part``; these have no flows for the chunks that they relay.
         """
         assert not self._begun, "a chain begins once"
         self._begun = True
-        self._together = together
+        self._together, self._relays = together, tuple(relays)
         if ready is not None:
             self._ready = ready
         return [send for hop in range(len(self._hops)) for send in self._sends(hop)]
@@ -134,12 +170,36 @@ class Chain:
         self._arrived[hop] += self._sending[hop]
         self._sending[hop] = 0
         self._partial[hop] = 0.0
-        return self._step(hop, idle=False)
+        relay = self._take_relay(hop) if self._relays else None
+        if relay is None:
+            return self._step(hop, idle=False)
+        self._arrived[relay.hop] = relay.chunks - 1
+        step = self._step(hop, idle=False)
+        return LoadStep(step.sends, (*step.arrivals, *self._there(relay.hop)))
+
+    def relay_ended(self, relay: Relay, arrived: int, state: RelayState) -> LoadStep:
+        """Handle the early end of a relay: chunks become flows.
+
+        arrived: chunks that the flow before it has moved; the caller lets that flow end with the next one.
+        """
+        before, hop = relay.before, relay.hop
+        self._take_relay(before)
+        self._arrived[before], self._sending[before] = arrived, 1
+        self._arrived[hop], self._partial[hop] = state.chunks, state.partial_bytes
+        sends = self._sends(hop, idle=state.wait_s is None)
+        if state.wait_s:
+            sends = [send._replace(flow=replace(send.flow, latency_s=state.wait_s)) for send in sends]
+        return LoadStep(tuple(sends), self._there(hop))
 
     def part(self) -> list[ChunkSend]:
-        """Make every chunk a flow from now on. Returns combined flows, to abort and pass to ``parted``."""
+        """Make every chunk a flow from now on. Returns combined flows, to abort and pass to ``parted``.
+
+        A flow before a relay goes on: see ``relay_ended``.
+        """
         self._together = False
-        return [self._send(hop) for hop, count in enumerate(self._sending) if count > 1]
+        relaying = [relay.before for relay in self._relays]
+        combined = [hop for hop, count in enumerate(self._sending) if count > 1 and hop not in relaying]
+        return [self._send(hop) for hop in combined]
 
     def parted(self, hop: int, moved_bytes: float) -> LoadStep:
         """Handle an aborted flow of several chunks: complete units, and the flows that follow."""
@@ -153,6 +213,15 @@ class Chain:
         self._partial[hop] = moved
         self._sending[hop] = 0
         return self._step(hop, idle=not moved_bytes)
+
+    def sizes_bytes(self, hop: int) -> list[float]:
+        """Bytes of each chunk that cross each link of a hop."""
+        share = self._hops[hop].share
+        return [chunk.size_bytes * share for chunk in self._chunks]
+
+    def links_of(self, hop: int) -> tuple[int, ...]:
+        """The links of a hop."""
+        return self._hops[hop].links
 
     def complete_chunks(self, target: int) -> int:
         """Number of chunks, from the first on, that are complete at a target."""
@@ -200,8 +269,19 @@ class Chain:
         sends = self._sends(hop, idle)
         for follower in self._next[hop]:
             sends += self._sends(follower)
-        there = [arrival for target in self._feeds[hop] for arrival in self._arrivals(target)]
-        return LoadStep(tuple(sends), tuple(there))
+        return LoadStep(tuple(sends), self._there(hop) if self._feeds[hop] else ())
+
+    def _there(self, hop: int) -> tuple[UnitArrival, ...]:
+        """The units that have become complete at the targets of a hop."""
+        return tuple([arrival for target in self._feeds[hop] for arrival in self._arrivals(target)])
+
+    def _take_relay(self, before: int) -> Relay | None:
+        """The relay that a hop fed until now."""
+        for relay in self._relays:
+            if relay.before == before:
+                self._relays = tuple([one for one in self._relays if one is not relay])
+                return relay
+        return None
 
     def _sends(self, hop: int, idle: bool = True) -> list[ChunkSend]:
         if self._stopped[hop] or self._sending[hop]:
@@ -209,7 +289,12 @@ class Chain:
         waiting = self._at_start(hop) - self._arrived[hop]
         if waiting <= 0:
             return []
-        self._sending[hop] = waiting if self._together and not self._next[hop] else 1
+        count = waiting if self._together and not self._next[hop] else 1
+        if self._relays:
+            if hop in [relay.hop for relay in self._relays]:
+                return []
+            count = next((relay.chunks for relay in self._relays if relay.before == hop), count)
+        self._sending[hop] = count
         return [self._send(hop, idle)]
 
     def _send(self, hop: int, idle: bool = True) -> ChunkSend:

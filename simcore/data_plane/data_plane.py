@@ -4,6 +4,7 @@ It uses the fabric, not SimPy: ``next_ns`` says when to call ``collect``, which 
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from math import inf
 from typing import Final
 
@@ -31,6 +32,7 @@ from serving.vocabulary.units import NS_PER_S
 from simcore.data_plane.channels import LoadRoute
 from simcore.data_plane.load_routes import load_route, ranks_of
 from simcore.data_plane.loading import SLACK_NS, Cutter, LoadRecord, LoadRun, rounded_up_ns
+from simcore.data_plane.relays import Relays, by_begin
 from simcore.data_plane.replica_placement import ReplicaPlacement
 from simcore.data_plane.residency import Residency
 from simcore.data_plane.setup import DataPlaneSetup
@@ -172,11 +174,13 @@ class DataPlane:
             self.residency.put(("replica", replica), part)
         self._transfers = TransferFlows(topology, self.fabric, self.placement, setup.shapes, setup.bundled)
         self._cutter = Cutter(setup.shapes)
+        self._relays = Relays(self.fabric)
         self._loads: dict[int, LoadRun] = {}
         self._of_flow: dict[int, tuple[LoadRun, ChunkSend | None]] = {}  # flows of loads
         self._coming: dict[Endpoint, dict[Part, tuple[LoadRun, int]]] = {}  # target -> load, its target
         self._layer_ready_ns: dict[int, tuple[int, ...]] = {}
         self._facts: list[Event] = []  # not yet collected
+        self._relayed = False  # whether a load with relays is among them
         self.outages = Outages(
             topology=topology,
             fabric=self.fabric,
@@ -242,6 +246,9 @@ class DataPlane:
                 else:
                     self._flow_ended(*owner, flow, fabric.now_s)
         facts, self._facts = self._facts, []
+        if self._relayed:
+            self._relayed = False
+            by_begin(facts)
         return facts
 
     def layer_ready_ns(self, replica: int) -> tuple[int, ...]:
@@ -350,13 +357,31 @@ class DataPlane:
         return [one for endpoint in action.sources for one in self._comes_to(endpoint, part)]
 
     def _by_chunks(self, now_s: float, run: LoadRun) -> list[LoadStep]:
-        """Split the single flow of a load into chunks from now on; returns the chunks already complete."""
-        steps = []
-        for send in run.chain.part():
+        """Split the single flows of a load into chunks from now on; returns the chunks already complete."""
+        parts = run.chain.part()
+        steps = self._end_relays(now_s, run)
+        for send in parts:
             flow = run.flows.pop(send.hop)
             del self._of_flow[flow]
             steps.append(run.chain.parted(send.hop, self.fabric.abort(flow, now_s)))
         return steps
+
+    def _end_relays(self, now_s: float, run: LoadRun) -> list[LoadStep]:
+        """Make the chunks of relays flows from now on."""
+        steps = list[LoadStep]()
+        for before in list(run.relays):
+            flow = run.flows[before]
+            _, send = self._of_flow[flow]
+            assert send is not None
+            chunk, step = self._relays.end(run, before, now_s)
+            self._of_flow[flow] = run, send._replace(chunk=chunk)
+            steps.append(step)
+        return steps
+
+    def _touched(self, now_s: float, run: LoadRun) -> None:
+        """Another flow comes to a link of a relay of this load."""
+        for step in self._end_relays(now_s, run):
+            self._follow(now_s, run, step)
 
     def _wait(self, now_s: float, run: LoadRun, target: int, delay_s: float) -> None:
         """A flow without links, which only takes time. It ends by ``_flow_ended`` like any other."""
@@ -374,11 +399,15 @@ class DataPlane:
         if send is None:
             waited_for = run.waits.pop(flow)
             if waited_for == _BEGIN:
-                self._start(now_s, run, run.begin())
+                self._start(now_s, run, self._relays.begin(run))
+                if run.relays and not self._relays.hold(run, partial(self._touched, run=run)):
+                    self._touched(now_s, run)
             else:
                 self._report_complete(run, waited_for)
             return
         del run.flows[send.hop]
+        if run.relays:
+            self._relays.arrived(run, send.hop)
         self._follow(now_s, run, run.chain.finished(send.hop, send.chunk))
 
     def _follow(self, now_s: float, run: LoadRun, step: LoadStep) -> None:
@@ -400,6 +429,7 @@ class DataPlane:
     def _report_complete(self, run: LoadRun, target: int) -> None:
         kind, number = run.action.targets[target]
         self._facts.append(run.fully_loaded(target))
+        self._relayed = self._relayed or run.relayed
         self.residency.put(run.action.targets[target], run.part)
         self.records.append(run.record(target, self.fabric.now_s, True))
         self._end_target(run, target, True)

@@ -7,6 +7,7 @@ from typing import Final
 
 from hwmodels.loading.chain import Chain
 from hwmodels.loading.plan import ChunkSend, LoadStep
+from hwmodels.loading.relay import Relay
 from hwmodels.models.load_units import ParameterChunk, Shape, Unit, cut_into_chunks, layers_first, model_units
 from serving.vocabulary.actions import Endpoint, Load
 from serving.vocabulary.events import Loaded, LoadStopped
@@ -45,7 +46,8 @@ class LoadRun:
 
     requested_s: when the controller requested it. feeders: loads still in progress to a source of this load,
     with the number of that target; followers: loads that have a target of this load as a source. residency:
-    the book in which arrived units are noted. links: crossed by the load.
+    the book in which arrived units are noted. links: crossed by the load. relays: by the hop before each;
+    relayed: whether there were any.
     """
 
     action: Load
@@ -62,6 +64,8 @@ class LoadRun:
     # Per target, when each layer could run a prompt, if every layer is reported.
     layers_s: list[list[float]] = field(default_factory=list)
     open: set[int] = field(default_factory=set)
+    relays: dict[int, Relay] = field(default_factory=dict)
+    relayed: bool = False
 
     def __post_init__(self) -> None:
         targets = range(len(self.action.targets))
@@ -97,26 +101,35 @@ class LoadRun:
             ready += 1
         return ready
 
+    @property
+    def by_layer(self) -> bool:
+        """Whether somebody wants each layer as it comes."""
+        return self.action.every_layer or bool(self.followers)
+
     def begin(self) -> list[ChunkSend]:
         """Begin after the start-up; returns the flows to start."""
         self.begun = True
-        return self.chain.begin(self.ready_chunks(), not (self.action.every_layer or self.followers))
+        return self.chain.begin(self.ready_chunks(), not self.by_layer, tuple(self.relays.values()))
 
     def feed(self) -> list[ChunkSend]:
         """Continue after sources got more; returns the flows to start."""
         return self.chain.feed(self.ready_chunks()) if self.begun else []
 
     def arrived(self, step: LoadStep, now_s: float) -> list[tuple[int, int]]:
-        """(target, unit) that ``step`` completes and that are reported: layers, and the last unit of all."""
-        facts = []
+        """(target, unit) that ``step`` completes and that are reported: wanted layers, and the last unit."""
+        facts = list[tuple[int, int]]()
+        if not step.arrivals:
+            return facts
+        action, units, model, came = self.action, self.chain.units, self.part.model, self.residency.came
+        every_layer, last = action.every_layer, len(units) - 1
         for target, unit, layer in step.arrivals:
-            self.residency.came(self.action.targets[target], self.part.model, self.chain.units[unit])
+            came(action.targets[target], model, units[unit])
             if layer is not None:
-                if self.action.every_layer:
+                if every_layer:
                     self.layers_s[target].append(now_s)
-            elif self.action.layers_first and self.chain.units[unit].name == "embedding":
+            elif action.layers_first and units[unit].name == "embedding":
                 self.layers_s[target] = [now_s] * len(self.layers_s[target])
-            if layer is not None or self.is_last(unit):
+            if unit == last or (every_layer and layer is not None):
                 facts.append((target, unit))
         return facts
 

@@ -143,3 +143,13 @@ def test_a_capacity_far_below_the_rounding_of_the_one_before_is_used_up() -> Non
         fabric.set_capacity(link, 1e-6, 0.0)
         fabric.check()
     assert fabric.used(1) == 1e-6
+
+
+def test_a_repaired_link_moves_who_waits_on_it_and_who_came_at_that_moment() -> None:
+    fabric = Fabric([1.0])
+    waiting = fabric.start(FlowSpec((0,), 10.0), 0.0)
+    fabric.set_capacity(0, 0.0, 0.5)
+    assert fabric.next_completion_s() == math.inf
+    comes = fabric.start(FlowSpec((0,), 10.0), 1.0)
+    fabric.set_capacity(0, 2.0, 1.0)
+    assert [fabric.rate(flow) for flow in (waiting, comes)] == [1.0, 1.0]

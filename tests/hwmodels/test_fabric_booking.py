@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hwmodels.fabric.fabric import Fabric
-from hwmodels.fabric.flow import KINDS, KV, Finished, FlowSpec
+from hwmodels.fabric.flow import KINDS, KV, PARAMETERS, Finished, FlowSpec
 from tests.worlds.drawing import on_drawn_seeds
 
 LINKS = 4
@@ -176,3 +176,61 @@ def played(seed: int, fabrics: Sequence[Any]) -> tuple[list[Finished], ...]:
             fabric.set_capacity(link, 2.0, now_s)
         log += fabric.advance(1e4)
     return ended
+
+
+def test_who_holds_links_is_told_before_another_uses_them() -> None:
+    told = list[float]()
+
+    def tell(at_s: float) -> None:
+        told.append(at_s)
+        fabric.let_go((1, 2), PARAMETERS, 6.0, 3.0)
+
+    fabric = Fabric([10.0] * 4)
+    fabric.start(FlowSpec((2,), 20.0, latency_s=1.0), 0.0)
+    assert not fabric.hold((1, 2), tell), "a flow has booked one of them"
+    fabric.advance(9.0)
+    changes = (
+        lambda: fabric.start(FlowSpec((1,), 1.0, latency_s=0.5), 10.0),
+        lambda: fabric.set_capacity(3, 5.0, 20.0),
+        lambda: fabric.used(2),
+        lambda: fabric.hold((0, 1), tell),
+    )
+    for number, change in enumerate(changes):
+        assert fabric.hold((1, 2), tell) and fabric.hold((3,), tell) is True
+        fabric.let_go((3,), PARAMETERS, 0.0, 0.0)
+        change()
+        assert len(told) == number + 1
+        fabric.advance(fabric.now_s + 5.0)
+    assert told[:2] == [10.0, 20.0]
+    assert fabric.carried_bytes(1, PARAMETERS) == 4 * 6.0 + 1.0
+    assert fabric.peak_share(2) == 1.0
+
+
+def test_a_flow_that_waited_for_its_latency_ends_a_hold_when_it_joins() -> None:
+    told = list[float]()
+
+    def tell(at_s: float) -> None:
+        told.append(at_s)
+        fabric.let_go((0,), PARAMETERS, 0.0, 1.0)
+
+    fabric = Fabric([10.0])
+    fabric.start(FlowSpec((0,), 20.0, latency_s=1.0), 0.0)
+    fabric.flows_on(0)  # it has booked nothing any more
+    assert fabric.hold((0,), tell)
+    assert fabric.advance(0.5) == [] and not told
+    assert fabric.advance(9.0) == [Finished(0, 3.0)] and told == [1.0]
+
+
+def test_a_remembered_flow_tells_when_its_parts_had_moved_and_may_be_shortened() -> None:
+    fabric = Fabric([10.0])
+    flow = fabric.start(FlowSpec((0,), 100.0, latency_s=1.0), 0.0)
+    fabric.remember(flow)
+    assert fabric.passed_s(flow, [10.0] * 10, 0.5) == []
+    fabric.start(FlowSpec((0,), 10.0), 2.0)  # half the rate until 4
+    fabric.set_capacity(0, 0.0, 4.5)
+    fabric.set_capacity(0, 10.0, 5.5)
+    assert fabric.passed_s(flow, [10.0] * 10, 6.0) == pytest.approx([2.0, 4.0, 6.0])
+    fabric.shorten(flow, 40.0)
+    assert fabric.remaining(flow) == pytest.approx(10.0)
+    assert [done.at_s for done in fabric.advance(20.0) if done.flow == flow] == pytest.approx([7.0])
+    assert fabric.carried_bytes(0, PARAMETERS) == pytest.approx(50.0)

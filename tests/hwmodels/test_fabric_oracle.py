@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 from random import Random
+from time import process_time
 
 import pytest
 from hypothesis import example, given, settings
@@ -177,6 +178,51 @@ def test_rates_at_every_event_are_those_of_solving_everything(seed: int) -> None
             assert rates == pytest.approx(
                 by_programs(list(specs.values()), capacities), rel=1e-9, abs=rounding
             )
+
+
+@on_drawn_seeds(range(8))
+def test_many_changes_at_one_moment_give_the_rates_of_solving_everything(seed: int) -> None:
+    """Bursts of starts, aborts and changes of links on a small network, solved once for each moment."""
+    random = Random(300 + seed)
+    network = leaf_spine(random, 3, 2, 3)
+    fabric, capacities = Fabric(network.capacities), list(network.capacities)
+    specs: dict[int, FlowSpec] = {}
+    now_s = 0.0
+    for _ in range(12):
+        now_s += random.expovariate(2)
+        for done in fabric.advance(now_s):
+            del specs[done.flow]
+        for spec in random_flows(random, network, random.choice((3, 20, 60)), priorities=1 + seed % 3):
+            specs[fabric.start(spec, now_s)] = spec
+            if random.random() < 0.2:
+                victim = random.choice(list(specs))
+                fabric.abort(victim, now_s)
+                del specs[victim]
+            if random.random() < 0.05:
+                link = random.randrange(len(capacities))
+                capacities[link] = random.choice((0.0, 0.3, 1.0)) * network.capacities[link]
+                fabric.set_capacity(link, capacities[link], now_s)
+        rates = [fabric.rate(number) for number in specs]
+        assert rates == pytest.approx(
+            max_min_rates(list(specs.values()), capacities), rel=1e-9, abs=1e-12 * max(capacities)
+        )
+        fabric.check()
+
+
+def test_a_burst_costs_as_much_per_flow_as_a_few_flows() -> None:
+    """It was quadratic: each of 4,000 cost 8 times as much as each of 500."""
+    few, many = (min(burst_s(count) for _ in range(3)) / count for count in (500, 4_000))
+    assert many < 3 * few
+
+
+def burst_s(count: int) -> float:
+    """CPU seconds of so many equal flows that start at one moment on one link, until all have ended."""
+    fabric, spec = Fabric([1.0]), FlowSpec((0,), 1.0)
+    began_s = process_time()
+    for _ in range(count):
+        fabric.start(spec, 0.0)
+    assert len(fabric.advance(fabric.next_completion_s())) == count
+    return process_time() - began_s
 
 
 def test_bytes_are_the_integral_of_rates() -> None:
