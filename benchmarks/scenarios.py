@@ -36,7 +36,7 @@ LLUMNIX_WIDE = {
         *(f"cluster=llumnix_{instances}x1", "system=llumnix_base"),
         "system.migration.migrate_out_threshold=10",
     ]
-    for instances in (16, 256, 1024)
+    for instances in (16, 64, 256, 1024)
 }
 # The same without migrations: what dispatch costs.
 INFAAS_WIDE = {

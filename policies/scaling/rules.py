@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from math import inf
-from typing import Literal, cast
+from typing import Literal, NamedTuple, cast
 
 from serving.protocols.scaling import Act, RoleView, ScalingView
 from serving.vocabulary.replica import Role
@@ -107,8 +107,7 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-@dataclass(frozen=True, slots=True)
-class Need:
+class Need(NamedTuple):
     """The fewest instances that carry the load, and the most that it keeps busy."""
 
     least: int
@@ -118,12 +117,12 @@ class Need:
 
 def prefill_need(backlog_tokens: int, tokens_per_s: float, bounds: Bounds) -> Need:
     """Instances that work off the backlog within ``upper`` and within ``lower`` seconds."""
-    return _need(backlog_tokens, exact(tokens_per_s), bounds, "prompt tokens")
+    return _need(backlog_tokens, tokens_per_s, bounds, "prompt tokens")
 
 
 def memory_need(kv_tokens: int, tokens_per_instance: int, bounds: Bounds) -> Need:
     """Instances whose KV memory is filled to ``upper`` and to ``lower``."""
-    return _need(kv_tokens, Fraction(tokens_per_instance), bounds, "KV tokens")
+    return _need(kv_tokens, tokens_per_instance, bounds, "KV tokens")
 
 
 def link_need(
@@ -133,26 +132,31 @@ def link_need(
 
     ``decode``: the present number of decode instances (at least 1); ``shipped`` multiplies the rate by it.
     """
-    return _need(migrating_tokens, link_rate(tokens_per_s, rule, decode), bounds, "KV tokens to move")
+    return _need(migrating_tokens, tokens_per_s, bounds, "KV tokens to move", _links(rule, decode))
 
 
 def link_rate(tokens_per_s: float, rule: LinkRule, decode: int) -> Fraction:
     """The KV tokens/s per instance that the link rule assumes."""
-    return exact(tokens_per_s) * (max(decode, 1) if rule == "shipped" else 1)
+    return exact(tokens_per_s) * _links(rule, decode)
 
 
-def _need(amount: int, per_instance: Fraction, bounds: Bounds, what: str) -> Need:
+def _links(rule: LinkRule, decode: int) -> int:
+    return max(decode, 1) if rule == "shipped" else 1
+
+
+def _need(amount: int, per_instance: float, bounds: Bounds, what: str, times: int = 1) -> Need:
+    """``per_instance``: what one instance takes, ``times`` that many."""
     assert amount >= 0 < per_instance, "a load is not negative, and an instance does something"
-    least, most = _ceiling(amount, bounds.upper, per_instance), _ceiling(amount, bounds.lower, per_instance)
+    over, under = _per_instance(bounds.upper, per_instance), _per_instance(bounds.lower, per_instance)
+    least, most = -(-amount * over[1] // (over[0] * times)), -(-amount * under[1] // (under[0] * times))
     return Need(least, most, f"{amount} {what}")
 
 
-def _ceiling(amount: int, bound: float, per_instance: Fraction) -> int:
-    """amount / (bound * per_instance), rounded up; in integers, which is faster than a quotient."""
-    share = exact(bound)
-    return -(
-        -amount * share.denominator * per_instance.denominator // (share.numerator * per_instance.numerator)
-    )
+@lru_cache(maxsize=256)
+def _per_instance(bound: float, per_instance: float) -> tuple[int, int]:
+    """bound * per_instance as a quotient of integers: dividing by it takes no fraction at each look."""
+    load = exact(bound) * (Fraction(per_instance) if type(per_instance) is int else exact(per_instance))
+    return load.numerator, load.denominator
 
 
 @lru_cache(maxsize=256)
@@ -173,9 +177,9 @@ def need_of(view: ScalingView, role: RoleView, rules: ScalingRules) -> Need:
         needs.append(link_need(*args))
     floor = int(view.has_work)
     return Need(
-        max(floor, *(need.least for need in needs)),
-        max(floor, *(need.most for need in needs)),
-        ", ".join(need.why for need in needs),
+        max(floor, *[need.least for need in needs]),
+        max(floor, *[need.most for need in needs]),
+        ", ".join([need.why for need in needs]),
     )
 
 

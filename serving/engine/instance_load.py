@@ -1,8 +1,12 @@
 """What the load reports know of one instance between two of its reports."""
 
+from typing import Final
+
 from serving.engine.engine import Engine
 from serving.protocols.load_report import LoadReport
 from serving.protocols.migration import NEVER_NS
+
+_FREE: Final = LoadReport._fields.index("free_blocks")
 
 
 class InstanceLoad:
@@ -10,13 +14,14 @@ class InstanceLoad:
 
     ``head``: the first waiting request, -1: none. ``high``: its requests of a priority above 0, ``high_now``:
     by the latest count. ``ample_ns``, ``coming_ample_ns``, ``due_ns``, ``moved_ns``: see
-    ``serving.engine.memory_watch``, which caches answers in ``ample_blocks`` and ``least_step_ns``.
+    ``serving.engine.memory_watch``, which caches answers in ``ample_blocks``, ``ample_with_queue`` (of a
+    report that goes on with ``ample_of``) and ``least_step_ns``.
     """
 
     __slots__ = (
-        "ample_blocks", "ample_ns", "coming", "coming_ample_ns", "due_ns", "engine", "free_blocks", "head",
-        "high", "high_now", "least_step_ns", "moved_ns", "preemptions", "report", "running", "since", "steps",
-        "tick_ns", "waiting",
+        "ample_blocks", "ample_ns", "ample_of", "ample_with_queue", "coming", "coming_ample_ns", "due_ns",
+        "engine", "free_blocks", "head", "high", "high_now", "least_step_ns", "moved_ns", "preemptions",
+        "report", "running", "since", "steps", "tick_ns", "waiting",
     )  # fmt: skip
 
     def __init__(self, engine: Engine) -> None:
@@ -31,6 +36,8 @@ class InstanceLoad:
         self.ample_ns = self.moved_ns = -1
         self.coming_ample_ns = self.due_ns = NEVER_NS
         self.ample_blocks: dict[tuple[int, int], int] = {}  # by running requests: all, of high priority
+        self.ample_of: tuple[int, ...] = ()
+        self.ample_with_queue = 0
         self.least_step_ns: dict[int, int] = {}
 
 
@@ -79,7 +86,8 @@ def told_report(known: InstanceLoad) -> LoadReport:
     if report is None:
         return report_of(known)
     if report.free_blocks != free:
-        known.report = report = report._replace(free_blocks=free)
+        # As ``_replace``, which takes five times as long.
+        known.report = report = tuple.__new__(LoadReport, (*report[:_FREE], free, *report[_FREE + 1 :]))
     return report
 
 

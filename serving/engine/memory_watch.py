@@ -11,11 +11,12 @@ from heapq import heappop, heappush, heapreplace
 from typing import Final
 
 from serving.engine.engine import Engine
-from serving.engine.instance_load import InstanceLoad, told_report
+from serving.engine.instance_load import InstanceLoad, report_of
 from serving.protocols.load_report import LoadReport
 from serving.protocols.migration import NEVER_NS
 from serving.vocabulary.step_counts import StepCounts
 
+_QUEUE: Final = LoadReport._fields.index("running")  # all behind it says what runs and waits
 _UNKNOWN: Final = 2  # steps: the current one, and one with the prompts of the pass in progress
 
 
@@ -39,7 +40,8 @@ class MemoryWatch:
 
     def comes(self, known: InstanceLoad, coming: LoadReport, now_ns: int) -> None:
         """Batch or queue have changed; ``known.since`` -1: in the middle of a run."""
-        known.coming_ample_ns = self._until_ns(known, coming, now_ns) if known.since >= 0 else -1
+        free = coming.free_blocks
+        known.coming_ample_ns = self._until_ns(known, coming, free, now_ns) if known.since >= 0 else -1
         self._arm(known)
 
     def moved(self, known: InstanceLoad, tick_ns: int) -> None:
@@ -75,11 +77,11 @@ class MemoryWatch:
         """Check again whether an instance that may be short, and is settled, surely has enough memory."""
         if known.moved_ns >= tick_ns or known.coming_ample_ns <= tick_ns:
             return False
-        report = told_report(known)
+        report, free = known.report or report_of(known), known.free_blocks
         if known.coming is None:
-            known.ample_ns = self._until_ns(known, report, tick_ns)
+            known.ample_ns = self._until_ns(known, report, free, tick_ns)
         else:  # nothing of it changes before the coming report is published
-            known.ample_ns = NEVER_NS if report.free_blocks >= self._blocks(known, report) else -1
+            known.ample_ns = NEVER_NS if free >= self._blocks(known, report) else -1
         if known.ample_ns <= tick_ns:
             return False
         del self.maybe_short[known.engine.id]
@@ -96,9 +98,12 @@ class MemoryWatch:
             known.due_ns = until_ns
             heappush(self._due, (until_ns, known.engine.id))
 
-    def _until_ns(self, known: InstanceLoad, report: LoadReport, since_ns: int) -> int:
-        """Time until which memory is surely enough, given ``report`` at ``since_ns``; -1: unknown."""
-        requests, spare = report.running + report.waiting, report.free_blocks - self._blocks(known, report)
+    def _until_ns(self, known: InstanceLoad, report: LoadReport, free_blocks: int, since_ns: int) -> int:
+        """Time until which memory is surely enough, given ``report`` at ``since_ns``; -1: unknown.
+
+        ``free_blocks`` counts, not those of the report.
+        """
+        requests, spare = report.running + report.waiting, free_blocks - self._blocks(known, report)
         if not requests:
             return NEVER_NS if spare >= 0 else -1
         if spare < requests or not _completes_prompts(known.engine):
@@ -110,9 +115,12 @@ class MemoryWatch:
         return since_ns + (spare // requests * report.block_tokens - _UNKNOWN) * step_ns
 
     def _blocks(self, known: InstanceLoad, report: LoadReport) -> int:
-        """The policy's answer; if no request waits, it is cached by the running requests."""
+        """The policy's answer, which free blocks do not change; if no request waits, it is kept for ever."""
         if report.waiting:
-            return self._ample_blocks(report)
+            queue = report[_QUEUE:]
+            if known.ample_of != queue:
+                known.ample_of, known.ample_with_queue = queue, self._ample_blocks(report)
+            return known.ample_with_queue
         kind = report.running, report.high_running
         blocks = known.ample_blocks.get(kind)
         if blocks is None:
