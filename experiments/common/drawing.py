@@ -53,11 +53,20 @@ def _panel(axes: "Axes", panel: Panel) -> None:
         axes.plot(line.x, line.y, line.style, label=line.label)
     axes.set(xlabel=panel.x_label, ylabel=panel.y_label, title=panel.title)
     axes.set_yscale("log" if panel.log_y else "linear")
+    if panel.log_x:
+        _log_x(axes, sorted({x for line in panel.lines for x in line.x}))
     below = -0.18
     if panel.ticks:
         axes.set_xticks(range(len(panel.ticks)), panel.ticks, rotation=20, ha="right", fontsize="small")
         below = -0.32
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, below), ncols=3, frameon=False, fontsize="small")
+
+
+def _log_x(axes: "Axes", places: Sequence[float]) -> None:
+    """Ticks at the points themselves."""
+    axes.set_xscale("log")
+    axes.set_xticks(places, [f"{place:,g}" for place in places], minor=False)
+    axes.set_xticks([], minor=True)
 
 
 def _ratios(axes: "Axes", rows: Sequence[FigureRow]) -> None:

@@ -81,6 +81,7 @@ class Panel:
     y_label: str
     lines: tuple[PlotLine, ...]
     _: KW_ONLY
+    log_x: bool = False
     log_y: bool = False
     ticks: tuple[str, ...] = ()
 
