@@ -17,16 +17,16 @@ from experiments.scale.cells import (
     SYSTEMS,
     case_of,
 )
-from experiments.scale.metrics import BESIDE, BUSIEST, LINKS, SERVED
+from experiments.scale.metrics import BESIDE, BUSIEST, COLUMNS, LINKS, SERVED
 from servetwin.report.number_text import number
 
 _INPUTS: Final = (
     f"copies of Llama-3-8B, Zipf 0.9, five-fold bursts of each; {PER_GPU_S:g} requests/s and GPU, "
     f"{DURATION_S} s of arrivals with the lengths of azure_conv_like; a cell's requests stand in its row",
-    "hosts of eight A800 (blitz_a) and one engine in every system; blitzscale and serverlessllm begin without "
-    "an instance, so the first requests of every model wait for a load",
-    "llumnix and static begin with instances of every model on all GPUs; llumnix (auto-scaled in its band, as "
-    "shipped) then gives up or adds instances of a model every 10 s, static keeps them",
+    "hosts of eight A800 (blitz_a) and one engine in every system; blitzscale and serverlessllm begin "
+    "without an instance, so the first requests of every model wait for a load",
+    "llumnix and static begin with instances of every model on all GPUs; llumnix (auto-scaled in its band, "
+    "as shipped) then gives up or adds instances of a model every 10 s, static keeps them",
     f"the mean over the seeds; from {ONE_SEED_FROM:,} GPUs on the first seed alone",
 )
 _SERVED: Final = (
@@ -76,6 +76,7 @@ def _figure(
         inputs=(*_INPUTS, *inputs, *_not_shown(outcomes)),
         numbers=numbers,
         columns=len(MODELS),
+        share_y=True,
     )
 
 
@@ -98,7 +99,7 @@ def _levels(outcomes: Outcomes) -> tuple[Mapping[str, str], ...]:
         for gpus in CLUSTERS:
             for system in SYSTEMS:
                 if runs := outcomes.of(case_of(gpus, models, system)):
-                    cells = {name: metric.of(runs) for name, metric in (BESIDE | SERVED).items()}
+                    cells = {title: metric.of(runs) for title, metric in COLUMNS.items()}
                     shown = {
                         name: number(mean_of(seeds).value) if seeds else "" for name, seeds in cells.items()
                     }

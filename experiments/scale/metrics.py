@@ -34,7 +34,17 @@ BESIDE: Final[dict[str, Metric]] = {
     "GPU-hours": Metric("GPU-hours held", "h", "gpu_seconds", _gpu_hours),
     "longest time to capacity, s": summary_metric("longest time to capacity", "s", "capacity_s.max"),
 }
-"""What the tables and points.csv have beside it."""
+"""What points.csv has beside it."""
+COLUMNS: Final[dict[str, Metric]] = {
+    "requests": BESIDE["requests"],
+    "within": SERVED["within objectives"],
+    "TTFT P99 s": SERVED["P99 TTFT, s"],
+    "GPU-h": BESIDE["GPU-hours"],
+    "per 1,000": SERVED["GPU-hours per 1,000 requests"],
+    "capacity s": SERVED["time to capacity, s"],
+    "longest s": BESIDE["longest time to capacity, s"],
+}
+"""Columns of the table."""
 LINKS: Final[dict[str, Metric]] = {
     name: summary_metric(f"mean use of {name}", "", f"network.{kind}.mean_share")
     for kind, name in KINDS.items()
