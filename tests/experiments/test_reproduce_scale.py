@@ -10,6 +10,7 @@ import pytest
 from experiments.common.runs import planned
 from experiments.common.scale_times import times_to_capacity
 from experiments.common.set_up import value_of
+from experiments.reproduce import _PAPERS
 from experiments.scale import cells
 from experiments.scale.cells import CLUSTERS, MODELS, SYSTEMS, case_of, cases
 from experiments.scale.registry import paper
@@ -95,6 +96,7 @@ def test_the_study_draws_ours_alone_and_names_what_cannot_run(
 
 
 def test_it_is_a_paper_without_rows_and_sweeps(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "scale" in _PAPERS  # so it is one of servetwin reproduce all
     assert run(["reproduce", "scale", "list", "--json"]) == 0
     assert (
         list(json.loads(capsys.readouterr().out)) == list(paper().recipes) == ["served", "links", "busiest"]
