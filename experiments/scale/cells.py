@@ -9,7 +9,7 @@ CLUSTERS: Final = {64: "blitz_a_8x8", 256: "blitz_a_32x8", 1024: "blitz_a_128x8"
 MODELS: Final = (10, 100, 1000)
 PER_GPU_S: Final = 0.1726
 """Requests per second and GPU: a static system's GPUs are busy for about a quarter of the time."""
-DURATION_S: Final = 40
+DURATION_S: Final = 30
 """Arrivals of a run; the number of requests follows, so that runs of large clusters stay short."""
 ONE_SEED_FROM: Final = 1024
 """From so many GPUs on a cell runs under the first seed only: it has thousands of requests."""
