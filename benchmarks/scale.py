@@ -86,10 +86,9 @@ def main(words: list[str]) -> int:
 
 
 def raw_per_request(system: str, gpus: int, models: int) -> float:
-    """The least CPU time over the least raw."""
+    """The least CPU time over the least raw; the first run of a process imports what summaries need."""
     words = case_of(gpus, models, system).all_words("models.duration_s=null", f"models.requests={REQUESTS}")
     prepared = prepare(load_config((*words, NOWHERE), "simulate"))
-    execute(prepared)  # imports what summaries need
     return measured(lambda: execute(prepared).cpu_s / len(prepared.workload), REPEATS).best
 
 
