@@ -117,10 +117,13 @@ bench: $(VENV)/.test
 	$(BIN)/python -m benchmarks.synthesis_fidelity
 	$(BIN)/python -m benchmarks.fabric
 	$(BIN)/python -m benchmarks.data_plane
+	$(BIN)/python -m benchmarks.scale
 
-# Fails when a row is more than 20 % above benchmarks/baseline.json: make bench-check NAMES="static journal"
+# Fails when a row is more than 20 % above benchmarks/baseline.json, or the cost grows faster with GPUs or models:
+# make bench-check NAMES="static journal"
 bench-check: $(VENV)/.test
 	$(BIN)/python -m benchmarks.speed --check $(NAMES)
+	$(BIN)/python -m benchmarks.scale --check
 
 # uv.lock is the lock; constraints.txt is the same for pip.
 lock:

@@ -13,7 +13,7 @@ MOST = 1.20
 """A ratio above this times the recorded one is slower."""
 
 Entries = dict[str, dict[str, dict[str, Any]]]
-"""Scenario -> mode -> raw, and when, by what and on what it was recorded."""
+"""Scenario -> mode -> raw, or an exponent of it, and when, by what and on what it was recorded."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, median
-from typing import Any, Final
+from typing import Final
 
 from benchmarks.command import command, count
+from experiments.common.scale_times import times_to_capacity
 from servetwin.config.compose.compose import load_config
 from servetwin.report.picture import require_picture, save
 from servetwin.run.simulate import execute, prepare
@@ -55,22 +56,6 @@ class Came:
     gpu_seconds: float
 
 
-def times_to_capacity(events: Sequence[Mapping[str, Any]]) -> list[float]:
-    """Seconds of every time span in which some instance was loading."""
-    loading: set[int] = set()
-    since, spans = 0.0, []
-    for event in events:
-        replica = event.get("replica")
-        if event["act"] == "load" and replica is not None:
-            since = since if loading else event["t_s"]
-            loading.add(replica)
-        elif event["act"] in ("ready", "released", "lost") and replica in loading:
-            loading.discard(replica)
-            if not loading:
-                spans.append(event["t_s"] - since)
-    return spans
-
-
 def came(system: str, kind: str, seed: int, chosen: str) -> Came:
     """One run of a system under a kind of start."""
     words = [*SETS[chosen][1], f"system={system}", f"system.instances.start={kind}", f"seed={seed}", *WORDS]
@@ -78,7 +63,7 @@ def came(system: str, kind: str, seed: int, chosen: str) -> Came:
     starts = summary["starts"]
     return Came(
         start_s=starts["median_s"].get("total", 0.0),
-        capacity_s=fmean(times_to_capacity(summary["scale_events"]) or [0.0]),
+        capacity_s=fmean(times_to_capacity(summary) or [0.0]),
         attainment=summary["slo"]["attainment"],
         ttft_ms=summary["ttft_ms"]["mean"],
         gpu_seconds=summary["gpu_seconds"],

@@ -209,6 +209,8 @@ def _beside_holders(wanted: Provision, draft: _Draft, relays: bool) -> list[Edge
         sources = holders.setdefault(source.ports[0].domain, [])
         if relays or all(holder in draft.loading for holder in sources):
             sources.append(source)
+    if not holders:
+        return []  # before all free slots are read
     beside = [slot for slot in draft.slots if slot.ports[0].domain in holders][: draft.left]
     groups: dict[int, list[GpuSlot]] = {}
     for slot in beside:

@@ -40,7 +40,8 @@ def draw(figure: Figure, path: Path) -> None:
     drawn.suptitle(figure.title)
     parts = drawn.subfigures(len(heights), 1, squeeze=False, height_ratios=heights)[:, 0]
     if above:
-        places = parts[0].subplots(above, columns, squeeze=False).flatten()
+        share_y = "row" if figure.share_y else False
+        places = parts[0].subplots(above, columns, squeeze=False, sharey=share_y).flatten()
         for place, panel in itertools.zip_longest(places, figure.panels):
             _panel(place, panel) if panel is not None else place.set_axis_off()
     if rows or not above:
@@ -52,12 +53,32 @@ def _panel(axes: "Axes", panel: Panel) -> None:
     for line in panel.lines:
         axes.plot(line.x, line.y, line.style, label=line.label)
     axes.set(xlabel=panel.x_label, ylabel=panel.y_label, title=panel.title)
-    axes.set_yscale("log" if panel.log_y else "linear")
+    if panel.log_y:
+        _log_y(axes)
+    if panel.log_x:
+        _log_x(axes, sorted({x for line in panel.lines for x in line.x}))
     below = -0.18
     if panel.ticks:
         axes.set_xticks(range(len(panel.ticks)), panel.ticks, rotation=20, ha="right", fontsize="small")
         below = -0.32
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, below), ncols=3, frameon=False, fontsize="small")
+
+
+def _log_y(axes: "Axes") -> None:
+    """Plain numbers at 1, 2 and 5 of every power of ten."""
+    from matplotlib.ticker import LogLocator
+
+    axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.yaxis.set_major_formatter("{x:,g}")
+    axes.set_yticks([], minor=True)
+
+
+def _log_x(axes: "Axes", places: Sequence[float]) -> None:
+    """Ticks at the points themselves."""
+    axes.set_xscale("log")
+    axes.set_xticks(places, [f"{place:,g}" for place in places], minor=False)
+    axes.set_xticks([], minor=True)
 
 
 def _ratios(axes: "Axes", rows: Sequence[FigureRow]) -> None:

@@ -81,6 +81,7 @@ class Panel:
     y_label: str
     lines: tuple[PlotLine, ...]
     _: KW_ONLY
+    log_x: bool = False
     log_y: bool = False
     ticks: tuple[str, ...] = ()
 
@@ -104,7 +105,8 @@ class Figure:
 
     levels: numbers that are shown beside the rows and compared with no claim. sweeps: the figure's own
     numbers for sweeps.json, which has those of runs and their sweeps in any case. numbers: all numbers that
-    the figure draws, for points.csv. columns: the number of columns of panels in the picture.
+    the figure draws, for points.csv. columns: the number of columns of panels in the picture. share_y: the
+    panels of a row have one scale.
     """
 
     name: str
@@ -117,6 +119,7 @@ class Figure:
     sweeps: Mapping[Key, Any] = field(default_factory=dict)
     numbers: tuple[MeasuredPoint, ...] = ()
     columns: int = 2
+    share_y: bool = False
 
     def __post_init__(self) -> None:
         silent = [row.name for row in self.rows if row.verdict in MISSED and not row.saved]

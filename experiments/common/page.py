@@ -22,7 +22,7 @@ def as_page(figures: Sequence[Figure], command: str, commit: str | None) -> str:
         lines.append(f"| {name} | {' | '.join(cells)} | {len(figure.rows)} |")
     lines += _stand_ins(figures)
     for figure in figures:
-        lines += _misses(figure)
+        lines += _misses(figure) if figure.rows else _alone(figure)
     return "\n".join(lines) + "\n"
 
 
@@ -63,6 +63,16 @@ def _misses(figure: Figure) -> list[str]:
         "|---|---|---|---|---|---|",
         *map(_miss, out),
     ]
+
+
+def _alone(figure: Figure) -> list[str]:
+    """Return what the figure was made from and its levels: nothing is published to compare them with."""
+    lines = ["", f"**{figure.title}**: ours alone", "", *(f"* {sentence}" for sentence in figure.inputs)]
+    if figure.levels:
+        titles = list(figure.levels[0])
+        lines += ["", f"| {' | '.join(titles)} |", f"|{'---|' * len(titles)}"]
+        lines += [f"| {' | '.join(_cell(line[title]) for title in titles)} |" for line in figure.levels]
+    return [*lines, "", f"![{figure.title}]({figure.name}.png)"]
 
 
 def _miss(row: FigureRow) -> str:

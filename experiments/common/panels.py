@@ -1,18 +1,27 @@
 """Panels of a figure from its numbers: ours as lines, the paper's points as circles."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from statistics import fmean
 
 from experiments.common.figure import MeasuredPoint, Panel, PlotLine
 
 
-def panels_of(numbers: Sequence[MeasuredPoint], x_label: str) -> tuple[Panel, ...]:
-    """One panel for each panel and metric, in the order of the numbers."""
+def panels_of(
+    numbers: Sequence[MeasuredPoint], x_label: str, *, log_x: bool = False, log_y: Collection[str] = ()
+) -> tuple[Panel, ...]:
+    """One panel for each panel and metric, in the order of the numbers. log_y: metrics on such a scale."""
     by_axes: dict[tuple[str, str], dict[str, list[MeasuredPoint]]] = {}
     for point in numbers:
         by_axes.setdefault((point.panel, point.metric), {}).setdefault(point.system, []).append(point)
     return tuple(
-        Panel(f"{panel}, {metric}" if panel else metric, x_label, metric, _lines(systems))
+        Panel(
+            f"{panel}, {metric}" if panel else metric,
+            x_label,
+            metric,
+            _lines(systems),
+            log_x=log_x,
+            log_y=metric in log_y,
+        )
         for (panel, metric), systems in by_axes.items()
     )
 

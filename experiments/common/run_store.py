@@ -24,8 +24,17 @@ _PACKAGES: Final = ("serving", "policies", "hwmodels", "simcore", "traces", "ser
 # No run depends on the files of these folders, which make figures and pages, except on _RUN_FILES.
 _FIGURE_FOLDERS: Final = (
     "experiments", "experiments/common", "experiments/blitzscale", "experiments/llumnix", "experiments/quart",
+    "experiments/scale",
 )  # fmt: skip
-_RUN_FILES: Final = ("outcomes.py", "rates.py", "run_store.py", "runs.py", "timelines.py", "once.py")
+_RUN_FILES: Final = (
+    "outcomes.py",
+    "rates.py",
+    "run_store.py",
+    "runs.py",
+    "scale_times.py",
+    "timelines.py",
+    "once.py",
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from experiments.common.outcomes import Outcomes, RunOutcome
 from experiments.common.rates import NOWHERE, rate_of
 from experiments.common.run_store import RunStore
+from experiments.common.scale_times import freeing_s, times_to_capacity
 from experiments.common.set_up import Case, Words
 from experiments.common.sweep import SetUpSweep
 from experiments.common.timelines import kv_shares_of, timelines_of
@@ -32,26 +33,6 @@ from servetwin.run.prepared import Prepared, Simulated
 from servetwin.run.simulate import execute, prepare
 from serving.vocabulary.errors import UserError
 from traces.columns import numbers
-
-# How long draining instances keep their GPUs.
-
-
-def freeing_s(summary: Mapping[str, Any]) -> list[float]:
-    """Seconds from each decision to drain an instance until its GPUs are free.
-
-    A drain that is cancelled, or whose instance is lost, does not count.
-    """
-    began, freed_s = dict[int, float](), list[float]()
-    for event in summary.get("scale_events") or ():
-        replica = event["replica"]
-        if event["act"] == "drain":
-            began[replica] = event["t_s"]
-        elif event["act"] in ("cancel_drain", "released", "lost") and replica in began:
-            since_s = began.pop(replica)
-            if event["act"] == "released":
-                freed_s.append(event["t_s"] - since_s)
-    return freed_s
-
 
 Progress = Callable[[int, int], None]
 
@@ -255,9 +236,10 @@ def _plain(summary: dict[str, Any]) -> dict[str, Any]:
     """The summary without long lists, which no figure reads and which would travel between processes."""
     lists = ("scale_events", "replica_busy_share")
     plain = {key: value for key, value in summary.items() if key not in lists}
-    if freeing := freeing_s(summary):
-        plain["freeing_s"] = {"mean": fmean(freeing), "max": max(freeing)}
-    return plain
+    seconds = {"freeing_s": freeing_s(summary), "capacity_s": times_to_capacity(summary)}
+    return plain | {
+        name: {"mean": fmean(times), "max": max(times)} for name, times in seconds.items() if times
+    }
 
 
 def command_of(outcome: RunOutcome, case: Case | None = None) -> str:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.common.runs import freeing_s
+from experiments.common.scale_times import freeing_s
 from experiments.llumnix import beyond
 from experiments.llumnix.judge import cases_of
 from experiments.llumnix.registry import FIGURES

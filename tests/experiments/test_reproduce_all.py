@@ -64,6 +64,7 @@ WORDS = ["reproduce", "all", "out=made", "seeds=2", "requests=12", "processes=1"
 def ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The labels of the cases that were run, in a folder of its own."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("experiments.reproduce._PAPERS", ("blitzscale", "llumnix", "quart"))
     monkeypatch.setattr("experiments.reproduce._paper", papers)
     labels = list[str]()
 

@@ -156,6 +156,12 @@ def test_records_say_what_came_from_where() -> None:
     assert (
         nic["mean_share"] == pytest.approx(sum(nic["bytes"].values()) / could_bytes) and nic["mean_share"] > 0
     )
+    busiest = max(
+        sum(data.fabric.carried_bytes(number, kind) for kind in nic["bytes"])
+        for number, link in enumerate(data.topology.links)
+        if link.kind == "nic"
+    )
+    assert pytest.approx(busiest / (100 * GBPS * span_s)) == nic["max_share"] > nic["mean_share"]
     summary = found["loads"]
     half = summary["bytes_by_tier"].pop("ssd")
     assert summary["bytes_by_tier"] == {"gpu": MODEL_BYTES, "host": MODEL_BYTES, "remote": 0}
