@@ -7,10 +7,9 @@ from nativecore import ROOT
 
 # Whole packages; what stays interpreted is said below.
 PACKAGES: Final = ("serving", "simcore", "hwmodels/fabric")
-# Step times are taken from the first two; the heap and the rules of Llumnix's policies, and the histogram of
-# gaps, are a twelfth of a run that migrates or has pipelines. Policies themselves stay as they are: people
-# derive their own from them, and what a policy takes is read from its annotations, which native classes have
-# not; it is 3 % of a static run.
+# Step times are taken from the first two. The others are called for each load report that is read, and for
+# each run of steps. Policies themselves stay as they are: people derive their own from them, and what a
+# policy takes is read from its annotations, which native classes have not; it is 3 % of a static run.
 SINGLE: Final = (
     "hwmodels/step_times/rows.py",
     "hwmodels/step_times/stage_rows.py",

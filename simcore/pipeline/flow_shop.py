@@ -81,16 +81,16 @@ class FlowShop:
 
         That batch has left the stages.
         """
-        # No comparison with FOREVER below: it is no machine word.
-        rounds, order, ends = 0, self.order, until_fixed < FOREVER
-        until = until_fixed - self.origin if ends else 0
+        rounds, order, until = 0, self.order, FOREVER
+        if until_fixed < FOREVER:
+            until = until_fixed - self.origin
         while True:
             count = len(order)
             for _ in range(count):
                 lane = order.pop(0)
                 lane.end()
                 done = lane.done
-                if lane.left <= 0 or (ends and done >= until):
+                if lane.left <= 0 or done >= until:
                     return lane
                 if lane.line == 0:
                     lane.find_line()
@@ -100,9 +100,9 @@ class FlowShop:
                 order.append(lane)
             rounds += 1
             if count == 1:
-                self._jump_alone(order[0], until, ends)
+                self._jump_alone(order[0], until)
             elif rounds >= _ROUNDS_SEEN:
-                self._jump(until, ends)
+                self._jump(until)
 
     def stop(self, now_ns: int) -> None:
         """Advance to this moment and stop: steps that end at this nanosecond have ended, others never do.
@@ -117,14 +117,14 @@ class FlowShop:
         self._work -= sum([one.computing_after(now) for one in (lane, *self.order)])
         self.order.clear()
 
-    def _jump_alone(self, lane: Lane, until: int, ends: bool) -> None:
+    def _jump_alone(self, lane: Lane, until: int) -> None:
         """Advance a batch that is alone and waits at no stage: its steps are one straight line."""
-        if ends and lane.done >= until:
+        if lane.done >= until:
             return
         computed, slope = lane.total, lane.growth_each
-        first = computed + lane.hops_total
+        first = computed + sum(lane.hops)
         steps = min(lane.left - 1, lane.line)
-        if ends:
+        if until < FOREVER:
             steps = min(steps, steps_to_reach(first, slope, until - lane.done))
         if steps < 1:
             return
@@ -139,7 +139,7 @@ class FlowShop:
         lane.done = at
         lane.begun(steps)
 
-    def _jump(self, until: int, ends: bool) -> None:
+    def _jump(self, until: int) -> None:
         """Add up the rounds in which the ends of all steps surely lie on their parabolas."""
         order = self.order
         rounds = order[0].left - 1
@@ -151,8 +151,7 @@ class FlowShop:
             curves.append(curve)
             rounds = min(rounds, lane.left - 1, lane.line)
         before = curves[-1]
-        if ends:
-            rounds = self._until(rounds, before, until)
+        rounds = self._until(rounds, before, until)
         ahead, ago = order[-1], 1  # the last batch of the round before is ahead of the first of this one
         for lane, curve in zip(order, curves):
             if rounds < 1:
@@ -168,7 +167,7 @@ class FlowShop:
     def _until(self, rounds: int, curve: int, until: int) -> int:
         """Limit the rounds to those whose steps all end before ``until``."""
         last = self.order[-1]
-        if rounds < 1:
+        if until >= FOREVER or rounds < 1:
             return rounds
         if last.done >= until:
             return 0

@@ -45,8 +45,8 @@ class Lane:
 
     __slots__ = (
         "_ends_1", "_ends_2", "_kept", "_kept_costs", "_kept_ends", "_kept_then", "_pieces", "_then",
-        "_tokens", "context", "costs", "done", "ends", "gaps", "growth_each", "hops", "hops_total", "index",
-        "last", "left", "line", "origin", "slopes", "stages", "steps", "total",
+        "_tokens", "context", "costs", "done", "ends", "gaps", "growth_each", "hops", "index", "last", "left",
+        "line", "origin", "slopes", "stages", "steps", "total",
     )  # fmt: skip
 
     def __init__(self, index: int, stages: int) -> None:
@@ -56,7 +56,7 @@ class Lane:
         self.slopes: tuple[int, ...] = (0,) * stages
         self.hops: tuple[int, ...] = (0,) * stages
         self.done = self.last = self.origin = 0
-        self.total = self.growth_each = self.hops_total = 0
+        self.total = self.growth_each = 0
         self.steps = self.left = self.line = 0
         self.gaps: list[Gaps] = []
         self._tokens = self.context = 0  # decode steps: sequences, and the context of the next one
@@ -75,7 +75,7 @@ class Lane:
         self.costs = list(costs)
         self.slopes = (0,) * self.stages
         self.total, self.growth_each = sum(costs), 0
-        self.hops, self.hops_total = hops, sum(hops)
+        self.hops = hops
         self.line, self._tokens = 1, 0
         self._then = None
 
@@ -95,14 +95,13 @@ class Lane:
         pieces = rows.decode(sequences)
         self._pieces = with_output(pieces, generated - token * context, token) if token else pieces
         self.hops = rows.hops(sequences)
-        self.hops_total = sum(self.hops)
         self.find_line()
 
     def find_line(self) -> None:
         """Compute the costs of the next decode step from the piece for its context."""
         if self._then is not None:
             self._pieces, self.hops, self._tokens, self.context = self._then
-            self._then, self.hops_total = None, sum(self.hops)
+            self._then = None
         context, sequences = self.context, self._tokens
         for limit, intercepts, slopes in self._pieces:
             if context <= limit:
@@ -138,7 +137,7 @@ class Lane:
         self.ends = list(self._kept_ends)
         if self._kept_then is not None:
             self._then, self.hops = self._kept_then
-            self._tokens, self.hops_total = 0, sum(self.hops)
+            self._tokens = 0
         self.left += self.steps
         self.steps = 0
         self.gaps = []
@@ -178,7 +177,7 @@ class Lane:
     def earliest_end(self) -> int:
         """A lower bound for the end of the last remaining step."""
         steps, line = self.left - 1, self.line
-        first, slope = self.total + self.hops_total, self.growth_each
+        first, slope = self.total + sum(self.hops), self.growth_each
         if self._then is not None and not line:
             pieces, hops, sequences, context = self._then
             limit, intercepts, slopes = pieces[0]

@@ -122,8 +122,7 @@ class MicroBatch(ResidentRequests):
             self._context += steps * decoding
         if self._ends and self._ends[0][0] <= self._steps_done:
             self._finish_decodes(finished, (lane.origin + lane.last) >> FRACTION_BITS)
-        if len(finished) > 1:
-            finished.sort()
+        finished.sort()
         return told
 
     def _book_prompts(self, chunks: Sequence[Chunk], wait: int, finished: list[int]) -> None:
