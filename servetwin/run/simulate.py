@@ -84,6 +84,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from simcore.data_plane.data_plane import DataPlane
+    from simcore.faults.plan import FaultPlan
     from simcore.sim_report import SimReport
     from traces.columns import Names
 
@@ -249,8 +250,7 @@ def execute(
     if data_plane is not None:
         summary |= _moved(prepared, controller, data_plane, summary, report)
     summary |= groups_section(simulation.groups.groups) | pipelines_section(config, simulation.pipelines)
-    if faults is not None and recovery is not None and simulation.losses is not None:
-        summary |= faults_section(simulation.losses.records, recovery, faults, summary["duration_s"])
+    summary |= _of_faults(simulation, recovery, faults, summary["duration_s"])
     summary |= _of_stages(config, controller, (stage_columns := stage_rows(controller)), summary)
     summary |= use_of_gpus(config, prepared.estimates, workload, every, summary)
     summary |= scaling_cost(prepared, controller, every, summary)
@@ -270,6 +270,15 @@ def execute(
         stage_load=_stage_load(prepared, controller, stage_columns, summary["duration_s"]),
         use=use,
     )
+
+
+def _of_faults(
+    simulation: Simulation, recovery: RecoveryWatch | None, faults: FaultPlan | None, span_s: float
+) -> dict[str, Any]:
+    """Summarize what was lost; empty for a run without faults."""
+    if faults is None or recovery is None or simulation.losses is None:
+        return {}
+    return faults_section(simulation.losses.records, recovery, faults, span_s)
 
 
 def _stopped(report: SimReport, *, wall_s: float, cpu_s: float) -> Simulated:
