@@ -215,8 +215,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     # Scaling rules
     _mutant("grows by the least", "policies", "_want", "(need.least + need.most + 1) // 2", "need.least",
             "growth stops at the upper bound instead of between the bounds", "scaling elastic"),
-    _mutant("link rule ignored", "policies", "link_rate",
-            ' * (max(decode, 1) if rule == "shipped" else 1)', "",
+    _mutant("link rule ignored", "policies", "_links", 'max(decode, 1) if rule == "shipped" else 1', "1",
             "the link rule is linear, whatever is configured", "scaling"),
     _mutant("quiet one token too low", "policies", "_edges", " + 1", "",
             "the fast path misses that an instance may be drained", "scaling"),
@@ -311,7 +310,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     _mutant("the lost decode on", "serving", "lose", "self.ledger.decoding = 0", "pass",
             "the requests of lost virtual engines still count as decoding",
             "tokens_before_losses found_worlds"),
-    _mutant("who sends after the end waits for ever", "simcore", "run", "while", "if",
+    _mutant("who sends after the end waits for ever", "simcore", "_run", "while", "if",
             "clients whose requests fail at the end of a run send no further ones", "found_worlds"),
     _mutant("runs that were cut short are awaited", "simcore", "_idle",
             "timer for replica, timer in self._run_timers.items() if machines[replica].run is None", "",
