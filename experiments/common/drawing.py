@@ -65,10 +65,10 @@ def _panel(axes: "Axes", panel: Panel) -> None:
 
 
 def _log_y(axes: "Axes") -> None:
-    """Plain numbers at 1, 2 and 5 of every power of ten."""
+    """Plain numbers at 1, 2 and 5 of every power of ten; nothing is drawn of 0."""
     from matplotlib.ticker import LogLocator
 
-    axes.set_yscale("log")
+    axes.set_yscale("log", nonpositive="mask")
     axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     axes.yaxis.set_major_formatter("{x:,g}")
     axes.set_yticks([], minor=True)

@@ -4,7 +4,9 @@ from typing import Final
 
 from experiments.common.outcomes import Metric, RunOutcome, summary_metric
 
-KINDS: Final = {"ssd": "SSDs", "pcie": "PCIe", "nvlink": "NVLink", "nic": "NICs"}
+KINDS: Final = {
+    "ssd": "use of SSDs", "pcie": "use of PCIe", "nvlink": "use of NVLink", "nic": "use of NICs",
+}  # fmt: skip
 
 
 def _ttft_s(outcome: RunOutcome) -> float | None:
@@ -46,11 +48,10 @@ COLUMNS: Final[dict[str, Metric]] = {
 }
 """Columns of the table."""
 LINKS: Final[dict[str, Metric]] = {
-    name: summary_metric(f"mean use of {name}", "", f"network.{kind}.mean_share")
-    for kind, name in KINDS.items()
+    name: summary_metric(f"mean {name}", "", f"network.{kind}.mean_share") for kind, name in KINDS.items()
 }
 BUSIEST: Final[dict[str, Metric]] = {
-    name: summary_metric(f"use of the busiest of {name}", "", f"network.{kind}.max_share")
+    name: summary_metric(f"{name}, the busiest", "", f"network.{kind}.max_share")
     for kind, name in KINDS.items()
 }
 """Shares of what the links could have carried in the run: of all of a kind, and of the busiest one."""

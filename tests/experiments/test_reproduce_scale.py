@@ -85,7 +85,7 @@ def test_the_study_draws_ours_alone_and_names_what_cannot_run(
     # An SSD is slower than other GPUs and the memory of hosts.
     quick, slow = (y_of["served", "4 models", loads_s, one, "16"] for one in ("blitzscale", "serverlessllm"))
     assert quick < slow
-    for kind in ("PCIe", "SSDs"):
+    for kind in ("use of PCIe", "use of SSDs"):
         mean, most = (
             y_of[figure, "4 models", kind, "serverlessllm", "16"] for figure in ("links", "busiest")
         )

@@ -39,6 +39,7 @@ PARSED_ONLY: Final = (
     ("REPRODUCTION.md", "servetwin reproduce blitzscale fig21 fig8", LONG),
     ("REPRODUCTION.md", "servetwin reproduce blitzscale all", LONG),
     ("REPRODUCTION.md", "servetwin reproduce all", LONG),
+    ("REPRODUCTION.md", "servetwin reproduce scale all", LONG),
     ("LLUMNIX.md", "servetwin reproduce llumnix fig10", LONG),
     ("MIGRATION.md", "servetwin reproduce llumnix fig10", LONG),
     ("LLUMNIX.md", "servetwin reproduce llumnix all", LONG),
