@@ -136,8 +136,14 @@ def _signals_of(config: RunConfig, scaler: Any) -> tuple[int, SignalRules | None
             f"system.signals.window_s={window_s:g} is shorter than system.signals.scrape_s={scrape_s:g}: "
             "write at least as many seconds"
         )
-    rules = SignalRules(scrape_ns=scrape_ns, window_ns=window_ns, delay_ns=round(declared.delay_s * NS_PER_S))
-    return gcd(own_ns, scrape_ns), rules
+    tick_ns = gcd(own_ns, scrape_ns)
+    rules = SignalRules(
+        scrape_ns=scrape_ns,
+        window_ns=window_ns,
+        delay_ns=round(declared.delay_s * NS_PER_S),
+        tick_ns=tick_ns,
+    )
+    return tick_ns, rules
 
 
 def cluster_map_of(topology: Topology) -> ClusterMap:

@@ -26,15 +26,18 @@ from serving.vocabulary.units import NS_PER_S
 class SignalRules:
     """When metrics are taken: every ``scrape_ns``; they reach the scaler ``delay_ns`` later.
 
-    ``window_ns``: the time before a scrape over which rates and means are taken.
+    ``window_ns``: the time before a scrape over which rates and means are taken. ``tick_ns``: the period of
+    the load monitor, which divides ``scrape_ns``; a real clock's tick is late, by less than that.
     """
 
     scrape_ns: int
     window_ns: int
     delay_ns: int
+    tick_ns: int
 
     def __post_init__(self) -> None:
         assert 0 < self.scrape_ns <= self.window_ns and self.delay_ns >= 0
+        assert self.scrape_ns % self.tick_ns == 0
 
 
 class LoadTimes:
@@ -93,8 +96,8 @@ class ModelSignals:
     """The scrapes of one model."""
 
     __slots__ = (
-        "_arrivals", "_counts", "_engines", "_instances", "_levels", "_loads", "_model", "_roles", "_rules",
-        "_service", "_taken", "_taken_ns",
+        "_arrivals", "_counts", "_due_ns", "_engines", "_instances", "_levels", "_loads", "_model", "_roles",
+        "_rules", "_service", "_taken",
     )  # fmt: skip
 
     def __init__(
@@ -113,9 +116,10 @@ class ModelSignals:
         self._instances, self._engines, self._service = instances, engines, service
         self._counts, self._loads = counts, loads
         self._arrivals = deque[tuple[int, int]]()  # time, prompt tokens
-        self._levels = deque[tuple[int, dict[Role, _Level]]]()  # of the scrapes of one window
+        # Of the scrapes of one window, with the time at which each was due.
+        self._levels = deque[tuple[int, dict[Role, _Level]]]()
         self._taken = deque[Signals]()  # those that have not reached the scaler, and the last that has
-        self._taken_ns = 0
+        self._due_ns = 0  # when the last one was due
 
     def arrived(self, now_ns: int, request: Request) -> None:
         """A request was admitted."""
@@ -129,12 +133,13 @@ class ModelSignals:
         return taken[0] if taken and taken[0].scraped_ns + delay_ns <= now_ns else None
 
     def scrape(self, now_ns: int) -> None:
-        """Take the metrics if a scrape is due now, which is a multiple of the period."""
-        if now_ns % self._rules.scrape_ns or now_ns == self._taken_ns:
+        """Take the metrics at the tick at which a scrape is due: at a multiple of its period."""
+        due_ns = now_ns - now_ns % self._rules.scrape_ns
+        if due_ns == self._due_ns or now_ns - due_ns >= self._rules.tick_ns:
             return
         self._loads.read()
         shown = self._shown(now_ns)
-        self._keep(now_ns, self._level(shown))
+        self._keep(due_ns, self._level(shown))
         begin_ns = max(0, now_ns - self._rules.window_ns)
         while self._arrivals and self._arrivals[0][0] < begin_ns:
             self._arrivals.popleft()
@@ -154,7 +159,6 @@ class ModelSignals:
                 measured=self._counts.measured(self._model, begin_ns, now_ns),
             )
         )
-        self._taken_ns = now_ns
 
     def _shown(self, now_ns: int) -> tuple[InstanceSignals, ...]:
         """The instances that take requests."""
@@ -199,15 +203,16 @@ class ModelSignals:
             )
         return levels
 
-    def _keep(self, now_ns: int, level: dict[Role, _Level]) -> None:
+    def _keep(self, due_ns: int, level: dict[Role, _Level]) -> None:
         """Keep a scrape; those between it and the last one that was taken are of idle instances."""
         levels, rules = self._levels, self._rules
-        last_ns = max(self._taken_ns, now_ns - rules.window_ns)
+        last_ns = max(self._due_ns, due_ns - rules.window_ns)
         idle = {role: _Level(instances=one.instances, blocks=one.blocks) for role, one in level.items()}
-        for at_ns in range(last_ns + rules.scrape_ns, now_ns, rules.scrape_ns):
+        for at_ns in range(last_ns + rules.scrape_ns, due_ns, rules.scrape_ns):
             levels.append((at_ns, idle))
-        levels.append((now_ns, level))
-        while levels[0][0] <= now_ns - rules.window_ns:
+        levels.append((due_ns, level))
+        self._due_ns = due_ns
+        while levels[0][0] <= due_ns - rules.window_ns:
             levels.popleft()
 
     def _mean(self, role: Role) -> RoleMeans:
