@@ -168,3 +168,14 @@ def test_a_worker_dies_in_the_middle_of_a_load(tmp_path: Path, victim: int) -> N
     assert all(b'["%s",%d,' % (name, victim) in told for name in (b"lost", b"losthost"))
     assert b'["loadstopped",' in told
     assert cli.run(["replay", str(folder)]) == 0
+
+
+def test_a_scaler_of_metrics_starts_workers_by_what_was_scraped(tmp_path: Path) -> None:
+    words = ("system=blitzscale", "system/live=none", "system.instances.split=false", "workers=3")
+    load = ("trace.limit=60", "trace.rate_per_s=12")
+    kpa = ("system/scaler=kpa", "system.scaler.target=1", "system.scaler.tick_s=0.5")
+    windows = ("system.scaler.stable_s=4", "system.scaler.panic_s=1")
+    summary = moved(tmp_path / "run", *words, *load, *kpa, *windows)
+    assert summary["real"]["loads"] >= 1
+    (first, *_) = [event for event in summary["scale_events"] if event["act"] == "load"]
+    assert first["reason"].endswith("the target 1 per instance")
