@@ -53,7 +53,7 @@ class Paces:
         booked = machine._joined and machine._begins_later(at_ns)
         steps = 0 if booked else machine._steps_by(at_ns)
         if steps < machine._steps:
-            machine._steps, machine.repaced = steps, True
+            machine._steps = steps
             machine._fix_due()
             self._timers[replica].at(machine.due_ns)
 

@@ -64,16 +64,12 @@ from simcore.timers import Timer, run_all
 
 
 def completes(
-    machine: Machine,
-    timer: Timer,
-    handle: Callable[[int, Ran], None],
-    complete: Callable[[], Ran],
-    untold: Callable[[Machine, Ran], bool],
+    machine: Machine, timer: Timer, handle: Callable[[int, Ran], None], complete: Callable[[], Ran]
 ) -> Callable[[Event], None]:
     """The callback of ``timer``: if the run of ``machine`` is due, ``handle`` receives its report.
 
-    ``complete``: the machine's, or a replacement for it. ``untold``: whether a report is kept back. Half of
-    all events pass here, so the timer's code is inlined and needs no call.
+    ``complete``: the machine's, or a replacement for it. Half of all events pass here, so the timer's code is
+    inlined and needs no call.
     """
     push, pending = timer.push, timer.pending
 
@@ -93,8 +89,7 @@ def completes(
             if not pending or pending[-1] > due_ns:
                 pending.append(due_ns)
                 push((due_ns, timer.rank, 0, event))
-            if not (machine.repaced and untold(machine, report)):
-                handle(now_ns, report)
+            handle(now_ns, report)
         elif not pending or pending[-1] > due_ns:
             pending.append(due_ns)
             push((due_ns, timer.rank, 0, event))
@@ -203,7 +198,6 @@ class Simulation:
         self.pipelines = self._pipelines(pipelines)
         hooked = self.groups if groups else self.pipelines if pipelines else self._cold
         self._looked_at, self._held, self._takes, self._interrupts = (self._stages or hooked).hooks()
-        self._steps_since.steered = self._held
         self._collecting = False
         self._data_timer = Timer(self._env, DATA_RANK, self._data)
         self._monitor_timer = Timer(self._env, MONITOR_RANK, self._woke)
@@ -295,7 +289,7 @@ class Simulation:
         timer = self._timers[replica] = Timer(self._env, COMPLETION_RANK + replica, lambda _: None)
         completing = self._steps_since.completing(machine) if self._counts is not None else machine.complete
         tell = self._handle if self._stages is None else self._stages.told_by(replica)
-        timer.calls(completes(machine, timer, tell, completing, self._steps_since.untold))
+        timer.calls(completes(machine, timer, tell, completing))
 
     def _data(self, now_ns: int) -> None:
         """The data plane requested this call; a call that is too early finds nothing."""
@@ -416,11 +410,7 @@ class Simulation:
                 machine = self._machines[action.replica]
                 if action.replica in self._held:
                     self._interrupts(now_ns, action)
-                elif (
-                    machine.cut_from(max(now_ns + action.later, action.from_ns))
-                    if action.from_ns
-                    else machine.interrupt(now_ns + action.later, action.grace_steps)
-                ):
+                elif machine.interrupt(now_ns + action.later, action.grace_steps):
                     self._timers[action.replica].at(machine.due_ns)
             elif type(action) is Preempt:
                 self.pipelines.preempt(now_ns, action)

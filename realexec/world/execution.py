@@ -131,14 +131,6 @@ class _Reported:
         """Return 0: there are no steps beyond those reported."""
         return 0
 
-    def count_off(self, replica: int, before_ns: int) -> int:
-        """Return 0, as ``steps``."""
-        return 0
-
-    def boundary_ns(self, replica: int, from_ns: int) -> int:
-        """Return 0: the end of a step is not known before it."""
-        return 0
-
     def least_step_ns(self, replica: int, requests: int) -> int:
         """Return 0: the shortest real step is unknown, so no instance is assumed to have memory for long."""
         return 0

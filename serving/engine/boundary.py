@@ -21,15 +21,6 @@ def halt(engine: Engine, reason: str, actions: list[Action], later: bool = False
         engine.cut_run(actions, Interrupt(engine.id, reason, 0, later))
 
 
-def halt_from(engine: Engine, from_ns: int, reason: str, actions: list[Action], later: bool = False) -> None:
-    """End the run at its first boundary from that time on, where the engine waits.
-
-    The run may end earlier, as any other: then call this again for the next one.
-    """
-    engine.halts = True
-    actions.append(Interrupt(engine.id, reason, 0, later, from_ns))
-
-
 def let_run(engine: Engine, coalesce: bool) -> None:
     """End halting; ``coalesce``: the value before ``halt``."""
     engine.halts = False

@@ -234,12 +234,6 @@ class LoadReports:
                 self._read_engine(known, free_blocks_after(engine, 0))
                 self._changed[replica] = None
 
-    def counted(self, replica: int, steps: int) -> None:
-        """Record steps of a run that goes on; what has arrived since they ended is not reported with them."""
-        known = self._known.get(replica)
-        if known is not None:
-            known.steps += steps
-
     def moved(self, replica: int) -> None:
         """Record that KV of a migration has come or left, or room is reserved for it; reported at a tick.
 

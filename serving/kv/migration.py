@@ -13,7 +13,6 @@ there. During a copy both ends run without further reports. A destination that s
 
 from collections.abc import Mapping
 from math import inf
-from typing import Final
 
 from serving.engine import boundary
 from serving.engine.engine import Engine
@@ -42,7 +41,6 @@ from serving.vocabulary.actions import Action, Assign, Migrate
 from serving.vocabulary.current_event import Present
 from serving.vocabulary.events import Ran, Sent
 
-_WHY: Final = "a request migrates"
 _PREPARING, _COPYING, _LAST_STAGE, _RECOMPUTING, _COMMITTED, _ABORTED, _WAITING = MigrationPhase
 
 
@@ -50,8 +48,7 @@ class Migrations:
     """The migrations of one model. ``of_replica``: for each instance, its only migration, if any."""
 
     __slots__ = (
-        "_coalesce", "_counts", "_engines", "_foresees", "_host", "_present", "_rank", "_rules", "log",
-        "moves", "of_replica",
+        "_coalesce", "_engines", "_host", "_present", "_rank", "_rules", "log", "moves", "of_replica",
     )  # fmt: skip
 
     def __init__(
@@ -61,13 +58,9 @@ class Migrations:
         rules: MigrationRules,
         present: Present,
         host: MigrationHost,
-        *,
-        foresees: bool = False,
     ) -> None:
-        """``foresees``: whether the driver may be asked when a step ends; not if requests are recomputed."""
         self._engines, self.moves, self._rules, self._present = engines, moves, rules, present
-        self._host, self._counts = host, present.step_counts
-        self._foresees = foresees and rules.mode != "recompute"
+        self._host = host
         self.of_replica: dict[int, Migration] = {}
         self.log = MigrationLog()
         self._coalesce = True
@@ -97,34 +90,11 @@ class Migrations:
             migration.phase = _WAITING
             return
         migration.phase = _PREPARING
-        if self._foreseen(migration):
-            source = self._engines[migration.source]
-            boundary.halt_from(source, migration.from_ns, _WHY, actions, source.id < self._rank)
-            return
         for replica in (migration.source, migration.destination):
             engine = self._engines[replica]
             if engine.state in AT_WORK:
                 migration.awaited.add(replica)
-            boundary.halt(engine, _WHY, actions, replica < self._rank)
-
-    def _foreseen(self, migration: Migration) -> bool:
-        """Ask the driver when the destination's step ends: from then on the source's next boundary counts.
-
-        A run that reports every step anyway needs no such question. An asynchronous engine keeps what ends in
-        a run of many steps less long than in single ones, so its boundaries are reported.
-        """
-        source, destination = self._engines[migration.source], self._engines[migration.destination]
-        migration.from_ns = 0
-        coalesce = source.coalesce and destination.coalesce and not destination.asynchronous
-        if not (self._foresees and coalesce and source.state in AT_WORK):
-            return False
-        now_ns = self._present.now_ns
-        if destination.state in AT_WORK:
-            ends_ns = self._counts.boundary_ns(destination.id, now_ns + (destination.id < self._rank))
-            migration.from_ns = ends_ns and ends_ns + (source.id < destination.id)
-        elif self._counts.boundary_ns(source.id, now_ns):
-            migration.from_ns = now_ns
-        return migration.from_ns > 0
+            boundary.halt(engine, "a request migrates", actions, replica < self._rank)
 
     # Events.
 
@@ -139,8 +109,7 @@ class Migrations:
             self._abort(migration, FINISHED, actions)
         elif migration.phase is _PREPARING and not event.running:
             migration.awaited.discard(engine.id)
-            ready = not migration.awaited and self._present.now_ns >= migration.from_ns
-            if engine.id == migration.source and ready:
+            if engine.id == migration.source and not migration.awaited:
                 self._stage(migration, actions)
 
     def chose(self, engine: Engine, actions: list[Action]) -> None:
@@ -159,14 +128,6 @@ class Migrations:
         ):
             waits = any(progress.id == migration.request for progress in engine.waiting)
             self._abort(migration, PREEMPTED if waits else CLIENT_LEFT, actions)
-
-    def begun(self, engine: Engine, actions: list[Action]) -> None:
-        """An end has begun another run: end it too if it began too early for the stage of its migration."""
-        migration = self.of_replica.get(engine.id)
-        if migration is None or migration.phase is not _PREPARING or not migration.from_ns:
-            return
-        if engine.id == migration.source and engine.state is EngineState.RUNNING:
-            boundary.halt_from(engine, migration.from_ns, _WHY, actions)
 
     def sent(self, event: Sent, actions: list[Action]) -> int | None:
         """A stage has ended or was stopped; returns the source if the request has left it."""
@@ -255,20 +216,10 @@ class Migrations:
             self._prepare(migration, actions)
             return
         upto = computed if last else computed // block * block
-        if migration.from_ns:
-            self._count(source, destination, actions)
         if not has_room(destination, self._rules, migration.request, upto):
             self._abort(migration, REFUSED, actions)
             return
         self._send(migration, upto, last, actions)
-
-    def _count(self, source: Engine, destination: Engine, actions: list[Action]) -> None:
-        """Bring the destination's engine up to date: its run goes on, and only the driver knows how far."""
-        if destination.state in AT_WORK:
-            before_ns = self._present.now_ns + (destination.id < source.id)
-            steps = self._counts.count_off(destination.id, before_ns)
-            if steps:
-                self._host.counted(destination, steps, actions)
 
     def _chosen(self, migration: Migration, actions: list[Action]) -> bool:
         """Choose the request that leaves; returns whether there is one, and begins its migration."""
@@ -299,8 +250,6 @@ class Migrations:
             boundary.pause(source, request, f"the last stage of its migration to {destination.id}", actions)
             migration.paused_ns = self._present.now_ns
         migration.phase = _LAST_STAGE if last else _COPYING
-        if migration.from_ns and destination.state in AT_WORK:  # its run was chosen with more memory
-            boundary.look_again(destination, _WHY, actions, destination.id < source.id)
         self._release(migration)
         block = source.ledger.block_tokens
         positions = -(-upto // block) * block - first  # whole blocks

@@ -3,9 +3,7 @@
 from enum import IntEnum
 from typing import Final, Literal, Protocol
 
-from serving.engine.engine import Engine
 from serving.kv.moves import Move
-from serving.vocabulary.actions import Action
 from serving.vocabulary.fact import fact
 from serving.vocabulary.kv_bytes import KvBytes
 
@@ -80,9 +78,6 @@ class MigrationHost(Protocol):
     def drop(self, request: int, destination: int) -> None:
         """The request does not come: release the room reserved for it."""
 
-    def counted(self, engine: Engine, steps: int, actions: list[Action]) -> None:
-        """The engine's run has run this many steps more, and goes on."""
-
     def handed_over(self, request: int, source: int, destination: int) -> None:
         """The request now belongs to the destination, in the room reserved for it."""
 
@@ -90,14 +85,13 @@ class MigrationHost(Protocol):
 class Migration:
     """One migration. ``request`` -1: none is chosen yet. ``sent_tokens``: positions sent or in transfer.
 
-    ``awaited``: ends that have not reached a boundary yet. ``from_ns``: the stage begins at the source's
-    first boundary from then on, and the destination runs on; 0: the driver cannot foresee when. ``kept``:
-    room at the destination is reserved for it in addition to that at the source.
+    ``awaited``: ends that have not reached a boundary yet. ``kept``: room at the destination is reserved for
+    it in addition to that at the source.
     """
 
     __slots__ = (
-        "awaited", "begun_ns", "context_tokens", "destination", "from_ns", "kept", "move", "moved_bytes",
-        "paused_ns", "phase", "reason", "request", "sent_tokens", "source", "stages",
+        "awaited", "begun_ns", "context_tokens", "destination", "kept", "move", "moved_bytes", "paused_ns",
+        "phase", "reason", "request", "sent_tokens", "source", "stages",
     )  # fmt: skip
 
     def __init__(self, source: int, destination: int, reason: str) -> None:
@@ -107,7 +101,6 @@ class Migration:
         self.request = -1
         self.phase: MigrationPhase = MigrationPhase.PREPARING
         self.awaited: set[int] = set()
-        self.from_ns = 0
         self.kept = False
         self.move: Move | None = None
         self.stages = self.sent_tokens = self.moved_bytes = self.context_tokens = 0

@@ -205,12 +205,6 @@ def _adopt(action: JoinBatch) -> str:
     return f'["joinbatch",{requests},{quoted(action.reason)}]'
 
 
-def _interrupt(action: Interrupt) -> str:
-    later = ",true" if action.later else ",false" if action.from_ns else ""
-    when = f"{action.grace_steps}{later}{_seldom(action.from_ns)}"
-    return f'["interrupt",{action.replica},{quoted(action.reason)},{when}]'
-
-
 def _layers(layers: Span | None) -> str:
     return "" if layers is None else f",{_numbers(layers)}"
 
@@ -248,7 +242,9 @@ _ACTION_TEXT: dict[type, Callable[[Any], str]] = {
     Run: _run,
     Assign: lambda a: f'["assign",{a.request},{a.replica},{quoted(a.reason)}]',
     Reject: lambda a: f'["reject",{a.request},{quoted(a.reason)}]',
-    Interrupt: _interrupt,
+    Interrupt: lambda a: (
+        f'["interrupt",{a.replica},{quoted(a.reason)},{a.grace_steps}{",true" if a.later else ""}]'
+    ),
     Detach: lambda a: f'["detach",{a.replica},{a.request},{quoted(a.reason)}]',
     Migrate: lambda a: f'["migrate",{a.request},{a.source},{a.target},{quoted(a.phase)},{quoted(a.reason)}]',
     Preempt: lambda a: f'["preempt",{a.replica},{a.request}{_seldom(a.swap_ns)},{quoted(a.reason)}]',
@@ -296,7 +292,7 @@ def action_text(action: Action) -> str:
 
 
 def line(now_ns: int, event: Event, actions: Sequence[Action], counts: Sequence[int] = ()) -> str:
-    """One journal line, without line end. ``counts``: what the driver answered meanwhile."""
+    """One journal line, without line end. ``counts``: the step counts that the driver returned meanwhile."""
     text = ",".join([_ACTION_TEXT[type(action)](action) for action in actions])
     if counts:
         return f"[{now_ns},{_EVENT_TEXT[type(event)](event)},[{text}],{_numbers(counts)}]"

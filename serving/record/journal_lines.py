@@ -120,7 +120,7 @@ class JournalLines:
 
 
 def _are_counts(answers: list[Any]) -> bool:
-    return bool(answers) and all(type(answer) is int for answer in answers)
+    return bool(answers) and all(type(answer) is int and answer >= 0 for answer in answers)
 
 
 def read_header(record: object, name: str) -> dict[str, object]:

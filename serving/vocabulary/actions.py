@@ -74,16 +74,13 @@ class Interrupt:
 
     For a replica on a path it applies to all batches of the model: the first to end a step stops.
     ``grace_steps`` more steps run before the stop. ``later``: a boundary due at this very moment does not
-    count, because a world that simulates step by step has reported it already. ``from_ns``: boundaries before
-    that time do not count either; only a driver that foresees boundaries receives it
-    (``serving.vocabulary.step_counts``).
+    count, because a world that simulates step by step has reported it already.
     """
 
     replica: int
     reason: str
     grace_steps: int = 0
     later: bool = False
-    from_ns: int = 0
 
 
 @fact

@@ -24,12 +24,6 @@ class StepSource(Protocol):
         While a report of the replica is handled, these are the steps since its previous report.
         """
 
-    def count_off(self, replica: int, before_ns: int) -> int:
-        """As ``steps``; the engine's next report is of the steps after these."""
-
-    def boundary_ns(self, replica: int, from_ns: int) -> int:
-        """The first step boundary of the replica's run not before that time; 0: the driver cannot know it."""
-
     def least_step_ns(self, replica: int, requests: int) -> int:
         """Lower bound on a step in which at most this many requests decode and no prompt is computed."""
 
@@ -65,28 +59,6 @@ class StepCounts:
         answer = source.steps(replica, before_ns)
         if self.answers is not None:
             self.answers.append(answer)
-        return answer
-
-    def count_off(self, replica: int, before_ns: int) -> int:
-        """The answer of ``source`` to the same query."""
-        source = self.source
-        assert source is not None, "no driver foresees boundaries, so no steps are counted off"
-        answer = source.count_off(replica, before_ns)
-        if self.answers is not None:
-            self.answers.append(answer)
-        return answer
-
-    def boundary_ns(self, replica: int, from_ns: int) -> int:
-        """The answer of ``source`` to the same query; 0 without a source.
-
-        The answers have it negated, and nothing if it is 0: a journal of a driver that cannot foresee
-        boundaries, or of before there was this query, has none.
-        """
-        if self.source is None:
-            return 0
-        answer = self.source.boundary_ns(replica, from_ns)
-        if answer and self.answers is not None:
-            self.answers.append(-answer)
         return answer
 
     def least_step_ns(self, replica: int, requests: int) -> int:
@@ -154,14 +126,6 @@ class Recorded:
         """The next answer."""
         return self._next(replica)
 
-    def count_off(self, replica: int, before_ns: int) -> int:
-        """The next answer."""
-        return self._next(replica)
-
-    def boundary_ns(self, replica: int, from_ns: int) -> int:
-        """The next answer if it is a boundary; else 0."""
-        return -self._left.pop() if self._left and self._left[-1] < 0 else 0
-
     def least_step_ns(self, replica: int, requests: int) -> int:
         """The next answer."""
         return self._next(replica)
@@ -177,7 +141,7 @@ class Recorded:
         return answer
 
     def _next(self, replica: int) -> int:
-        if not self._left or self._left[-1] < 0:
+        if not self._left:
             raise ValueError(f"the journal line has no step count for instance {replica}")
         return self._left.pop()
 

@@ -168,7 +168,7 @@ class Machine(ResidentRequests):
     __slots__ = (
         "_busy_since_ns", "_due_fixed", "_first", "_head", "_joined", "_joins", "_layers", "_left",
         "_model_layers", "_model_rows", "_pieces", "_rows", "_slope", "_start_fixed", "_steps", "busy_ns",
-        "counted_off", "cut_ns", "due_ns", "repaced", "run",
+        "due_ns", "run",
     )  # fmt: skip
 
     def __init__(
@@ -201,10 +201,6 @@ class Machine(ResidentRequests):
         self._left = 0
         self._joins = Joins(recorder.gaps)
         self._joined = self._joins.before  # saves an attribute look-up on the hot path
-        # Steps of the run that the controller knows already; negative: those that it was not told of.
-        self.counted_off = 0
-        self.cut_ns = 0  # the run ends at its first boundary from then on, which is not planned yet; 0: none
-        self.repaced = False  # whether the planned part ends only because later steps take another time
         self.due_ns = -1
         self.busy_ns = 0
         self._busy_since_ns = -1  # -1 while idle
@@ -212,8 +208,6 @@ class Machine(ResidentRequests):
     def start(self, now_ns: int, run: Run) -> int:
         """Begin a run; returns when it is due."""
         assert self.run is None, "one pass at a time"
-        self.counted_off = self.cut_ns = 0
-        self.repaced = False
         if self._busy_since_ns < 0:
             self._busy_since_ns = now_ns
             self._start_fixed = now_ns << FRACTION_BITS
@@ -251,24 +245,6 @@ class Machine(ResidentRequests):
         self._steps = steps
         self._fix_due()
         return True
-
-    def boundary_ns(self, from_ns: int) -> int:
-        """The first boundary not before that time; 0: there is none, or requests join. The run goes on."""
-        if self.run is None or self._joined or from_ns > self.due_ns:
-            return 0
-        steps = self._steps_by(from_ns) if self._steps else 0
-        if steps >= self._steps:
-            return self.due_ns
-        cost = self._head + steps * self._first + self._slope * (steps * (steps - 1) >> 1)
-        return (self._start_fixed + cost) >> FRACTION_BITS
-
-    def cut_from(self, from_ns: int) -> bool:
-        """End the run at its first boundary from then on; True if it is due earlier than before."""
-        if from_ns > self.due_ns:
-            self.cut_ns = from_ns
-            return False
-        self.cut_ns = 0
-        return self.interrupt(from_ns, 0)
 
     @property
     def first_step_ns(self) -> int:
@@ -318,13 +294,8 @@ class Machine(ResidentRequests):
             if self._joins.waiting:
                 self._take_in(self._joins.waiting, self._due_fixed)
             steps, joins = self._joins.finish_run(steps)
-        if self.counted_off:
-            steps -= self.counted_off
-            self.counted_off = 0
         if self._left and self._decoding and not (finished and run.until_finish):
             self._plan_decodes()
-            if self.cut_ns:
-                self.cut_from(self.cut_ns)
             # No new batch is chosen at its end.
             return Ran(self.id, run.epoch, steps, tuple(finished), True, -1, joins)
         self.run = None

@@ -1,6 +1,6 @@
 """How many steps replicas have run since their last reports, in the middle of coalesced runs."""
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from serving.vocabulary.events import Ran
@@ -12,9 +12,6 @@ from simcore.replica.segment import steps_to_reach
 from simcore.replica.slowed_steps import own_steps
 from simcore.replica.step_times import Pieces
 
-Progress = tuple[int, int, int, int, int]
-"""Of a part of a run: start, cost of a step with prompts, cost and slope of the others, steps before it."""
-
 
 class MeasuresRequests(Protocol):
     """Keeps what servers measure of their requests."""
@@ -25,43 +22,28 @@ class MeasuresRequests(Protocol):
 class StepsSince:
     """``serving.vocabulary.step_counts.StepSource`` of simulated replicas.
 
-    A question during a report concerns the run that was just booked, so that run is kept, and so are parts
-    that were not reported (``untold``). ``steered``: replicas whose steps begin or end by more than their own
-    run.
+    A question during a report concerns the run that was just booked, so that run is kept.
     """
 
-    __slots__ = ("_ended", "_ended_ns", "_machines", "_measured", "_reporting", "_untold", "steered")
+    __slots__ = ("_ended", "_ended_ns", "_machines", "_measured", "_reporting")
 
     def __init__(self, machines: Mapping[int, Machine], measured: MeasuresRequests | None = None) -> None:
         self._machines, self._measured = machines, measured
-        self.steered: Container[int] = ()
-        # The last run that ended: where, when, and the progress of its parts (see ``_steps_before``).
+        # The last run that ended: where, when, and its progress (see ``_steps_before``).
         self._reporting = self._ended_ns = -1
-        self._ended: list[Progress] = []
-        self._untold: dict[int, list[Progress]] = {}
+        self._ended = (0, 0, 0, 0, 0)
 
     def completing(self, machine: Machine) -> Callable[[], Ran]:
         """A replacement for ``machine.complete``."""
 
         def complete() -> Ran:
             self._reporting, self._ended_ns = machine.id, machine.due_ns
-            booked = machine._joins.booked - machine.counted_off
-            ended = machine._start_fixed, machine._head, machine._first, machine._slope, booked
-            parts = self._untold.pop(machine.id, None) if machine.counted_off < 0 else None
-            self._ended = [ended] if parts is None else [*parts, ended]
+            self._ended = (
+                machine._start_fixed, machine._head, machine._first, machine._slope, machine._joins.booked
+            )  # fmt: skip
             return machine.complete()
 
         return complete
-
-    def untold(self, machine: Machine, report: Ran) -> bool:
-        """Keep a report back if only the times of steps have changed; the next one has its steps too."""
-        machine.repaced = False
-        if report.finished or report.joins:
-            return False
-        machine.counted_off = -report.steps
-        if machine.id == self._reporting:
-            self._untold[machine.id], self._reporting = self._ended, -1
-        return True
 
     def steps(self, replica: int, before_ns: int) -> int:
         """Number of steps that ended before ``before_ns`` and have not been reported to the engine."""
@@ -70,11 +52,10 @@ class StepsSince:
         machine = self._machines[replica]
         if machine.run is None:
             return 0
-        booked, head = machine._joins.booked - machine.counted_off, machine._head
+        booked, head = machine._joins.booked, machine._head
         left = (before_ns << FRACTION_BITS) - machine._start_fixed - head
         if left <= 0:
-            parts = self._untold.get(replica) if machine.counted_off < 0 else None
-            return booked if parts is None else min(booked, _steps_before(before_ns, parts))
+            return booked
         if head > 0:
             booked += 1
         first = machine._first
@@ -93,17 +74,6 @@ class StepsSince:
         assert self._measured is not None, "nobody measures requests"
         return self._measured.measured(model, since_ns, until_ns)
 
-    def count_off(self, replica: int, before_ns: int) -> int:
-        """As ``steps``; the replica's next report is of the steps after these."""
-        steps = self.steps(replica, before_ns)
-        if steps:
-            self._machines[replica].counted_off += steps
-        return steps
-
-    def boundary_ns(self, replica: int, from_ns: int) -> int:
-        """The first boundary of the run not before that time; 0: it is not the machine that determines it."""
-        return 0 if replica in self.steered else self._machines[replica].boundary_ns(from_ns)
-
     def least_step_ns(self, replica: int, requests: int) -> int:
         """The least duration of a step, from step costs."""
         pieces = own_steps(self._machines[replica]._rows).decode
@@ -119,12 +89,9 @@ def _least_fixed(pieces: Pieces) -> int:
     return max(least, 0)
 
 
-def _steps_before(now_ns: int, parts: list[Progress]) -> int:
-    """Booked steps that end before now, plus those of the part of the run after them."""
-    at_fixed, place = now_ns << FRACTION_BITS, len(parts) - 1
-    while place and at_fixed <= parts[place][0]:
-        place -= 1
-    start_fixed, head, first, slope, booked = parts[place]
+def _steps_before(now_ns: int, progress: tuple[int, int, int, int, int]) -> int:
+    """Booked steps that end before now, plus those of the run after them."""
+    start_fixed, head, first, slope, booked = progress
     left = (now_ns << FRACTION_BITS) - start_fixed - head
     if left <= 0:
         return booked

@@ -75,6 +75,8 @@ DERIVED = {
     "virtual_engines.py: VirtualEngines(Engine)",
     "virtual_engines.py: VirtualLedger(KvLedger)",
     "replica_control.py: ReplicaControl(ReplicaOutlook)",  # of protocols
+    "provisioning.py: FreeSlots(Sequence[GpuSlot])",  # policies read it as any sequence of slots
+    "offered_slots.py: OfferedSlots(FreeSlots)",
 }
 
 

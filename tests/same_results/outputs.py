@@ -47,7 +47,7 @@ FIELDS: Final[Mapping[str, Sequence[str]]] = {
         "path",
         "spans",
     ),
-    "interrupt": ("replica", "grace_steps", "later", "from_ns"),
+    "interrupt": ("replica", "grace_steps", "later"),
     "detach": ("replica", "request"),
     "migrate": ("request", "source", "target", "phase"),
     "preempt": ("replica", "request", "swap_ns"),

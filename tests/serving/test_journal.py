@@ -118,7 +118,7 @@ actions = st.one_of(
         Run, numbers, numbers, chunks, st.booleans(), numbers, st.booleans(), words, st.booleans(),
         spans,
     ),
-    st.builds(Interrupt, numbers, words, numbers, st.booleans(), numbers),
+    st.builds(Interrupt, numbers, words, numbers, st.booleans()),
     st.builds(Preempt, numbers, numbers, words),
     st.builds(Detach, numbers, numbers, words),
     st.builds(Migrate, numbers, numbers, numbers, words, words),
@@ -155,8 +155,8 @@ def as_json(fact: Event | Action) -> list[Any]:
         *most, first = fields
         fields = (*most, *([first] if first else []))
     elif isinstance(fact, Interrupt):
-        *most, later, from_ns = fields
-        fields = (*most, *([later, from_ns] if from_ns else [True] if later else []))
+        *most, later = fields
+        fields = (*most, *([True] if later else []))
     elif isinstance(fact, Run | Load | Send | AllocateGpus | JoinBatch | Preempt):
         # What is seldom set stands before the reason, up to the last that is set.
         reason = [one.name for one in dataclass_fields(fact)].index("reason")
@@ -254,10 +254,6 @@ def test_what_older_journals_do_not_know_is_written_only_where_it_is_used() -> N
     assert action_text(positions) == '["send",0,"kv",[5,6],1,2,64,null,[[0,100],[0,7]],"room"]'
     layers = replace(positions, layers=(8, 16))
     assert action_text(layers) == '["send",0,"kv",[5,6],1,2,64,[8,16],[[0,100],[0,7]],"room"]'
-    stop = Interrupt(4, "a request migrates")
-    assert action_text(stop) == '["interrupt",4,"a request migrates",0]'
-    assert action_text(replace(stop, later=True)) == '["interrupt",4,"a request migrates",0,true]'
-    assert action_text(replace(stop, from_ns=9)) == '["interrupt",4,"a request migrates",0,false,9]'
     assert event_text(Loaded(3, 0, 2, False)) == '["loaded",3,0,2,false]'
     assert event_text(Loaded(3, 0, 2, False, 8)) == '["loaded",3,0,2,false,8]'
 

@@ -17,7 +17,7 @@ KINDS: tuple[ReportsAt, ...] = get_args(ReportsAt)
 def check_reports(seed: int) -> Played:
     """Coalesced as step by step: instances tell the same, so the same is decided at the same times."""
     random = Random(f"reports {seed}")
-    setting, rule = drawn_setting(random), random.choice(("shipped", "paper"))
+    setting, rule = _drawn(random), random.choice(("shipped", "paper"))
     threshold, rounds = random.choice((1.0, 3.0, 6.0, 10.0)), random.randint(1, 4)
     played, exact = [
         play(setting, coalesce, None, Llumnix(rule, threshold, rounds=rounds), dispatcher=Freeness(rule))
@@ -28,7 +28,7 @@ def check_reports(seed: int) -> Played:
     return played
 
 
-def drawn_setting(random: Random) -> Setting:
+def _drawn(random: Random) -> Setting:
     """2 to 5 instances and 10 to 40 requests that come while others decode; memory is short."""
     replicas, now_ns, requests = random.choice((2, 3, 4, 5)), 0, []
     for _ in range(random.randint(10, 40)):

@@ -173,7 +173,7 @@ class Migrating:
         assert not inner.live.enabled, "instances that work while they load do not migrate requests"
         self.inner, self._engines, self._requests, self._migrator = inner, engines, requests, migrator
         moves = Moves(engines, Pieces(engines, rules.kv_bytes), transfer_ids)
-        self.migrations = Migrations(engines, moves, rules, present, self, foresees=True)
+        self.migrations = Migrations(engines, moves, rules, present, self)
         self._view = Instances(
             fleet=inner.fleet,
             engines=engines,
@@ -246,13 +246,6 @@ class Migrating:
     def drop(self, request: int, destination: int) -> None:
         """Do nothing: ``keep`` has reserved no room."""
 
-    def counted(self, engine: Engine, steps: int, actions: list[Action]) -> None:
-        """Update an engine whose run goes on, as if the instance had reported these steps."""
-        self._settle((engine.id,))
-        engine.ran(Ran(engine.id, engine.epoch, steps, (), True), actions)
-        if self.inner.fleet.reports is not None:
-            self.inner.fleet.reports.counted(engine.id, steps)
-
     def handed_over(self, request: int, source: int, destination: int) -> None:
         """Count the request on the destination instead of the source."""
         self.inner.fleet.departed(source, self._requests[request])
@@ -281,8 +274,6 @@ class Migrating:
             if reports is not None:
                 reports.look(engine.id, bool(event.finished), event.steps)
         migrations.chose(engine, actions)
-        if halted:
-            migrations.begun(engine, actions)
         if (migration.phase, migration.stages) != before:  # otherwise nothing has changed at the other end
             self._look_at(ends)
         self._rouse(actions)

@@ -221,9 +221,6 @@ class DecodeMigrating:
         """Release the room reserved for a request that does not come."""
         self.inner.hand_overs.change(destination, -self._kept.pop(request), -1)
 
-    def counted(self, engine: Engine, steps: int, actions: list[Action]) -> None:
-        """Not called: here each step is reported while a migration is prepared."""
-
     def handed_over(self, request: int, source: int, destination: int) -> None:
         """Give the request to the destination, in the room reserved for it."""
         self.inner.hand_overs.change(source, -self._kept.pop(request), -1)
