@@ -7,16 +7,9 @@ from nativecore import ROOT
 
 # Whole packages; what stays interpreted is said below.
 PACKAGES: Final = ("serving", "simcore", "hwmodels/fabric")
-# Step times are taken from the first two. The others are called for each load report that is read, and for
-# each run of steps. Policies themselves stay as they are: people derive their own from them, and what a
+# Step times are taken from these. Policies stay as they are: people derive their own from them, and what a
 # policy takes is read from its annotations, which native classes have not; it is 3 % of a static run.
-SINGLE: Final = (
-    "hwmodels/step_times/rows.py",
-    "hwmodels/step_times/stage_rows.py",
-    "policies/llumnix/freeness.py",
-    "policies/llumnix/freest_first.py",
-    "servetwin/results/gap_sketch.py",
-)
+SINGLE: Final = ("hwmodels/step_times/rows.py",)
 
 _ANSWERS: Final = "it tells a policy's wrong answer of any type: native code refuses a wrong type by itself"
 _FACTS: Final = "its classes are made by ``fact``, and people build them; native ones would be slower to make"
@@ -24,11 +17,13 @@ INTERPRETED: Final[dict[str, str]] = {
     "serving/vocabulary/fact.py": "it makes classes at run time",
     "serving/vocabulary/actions.py": _FACTS,
     "serving/vocabulary/events.py": _FACTS,
+    "serving/vocabulary/measured.py": _FACTS,
     "serving/vocabulary/request.py": _FACTS,
     "serving/protocols/live.py": _FACTS,
     "serving/protocols/planning.py": _FACTS,
     "serving/protocols/provisioning.py": _FACTS,
     "serving/protocols/scaling.py": _FACTS,
+    "serving/protocols/signals.py": _FACTS,
     "serving/protocols/stages.py": _FACTS,
     "serving/elastic/offered_slots.py": "its class is a Sequence, from which no native class is derived",
     "serving/engine/batch_answers.py": _ANSWERS,

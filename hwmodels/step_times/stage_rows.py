@@ -6,7 +6,8 @@ the GPU. An engine's overhead per step is spread as the layers are.
 """
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import Final, Protocol
 
 from hwmodels.gpus.gpu import Gpu
 from hwmodels.models.llm_shape import LlmShape
@@ -36,14 +37,16 @@ class WholeRows(Protocol):
     def shift(self, n: int, spread: int, prefill_tokens: int = 0) -> int: ...
 
 
-class StageHop(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class StageHop:
     """The transfer of activations from a stage to the next: its latency, and the time per token."""
 
     latency_s: float
     token_s: float
 
 
-class HeadShare(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class HeadShare:
     """The head's share of a step. ``head``, ``layers``: weights; ``ridge``: rows that take as long as one.
 
     A product of fewer rows takes as long as reading its weights.
@@ -75,7 +78,7 @@ def activation_bytes(shape: LlmShape) -> int:
 class StageRows:
     """Integer step costs of every stage; a linear piece of the whole has a part in each stage."""
 
-    __slots__ = ("_decode", "_ends", "_head", "_hops", "_hops_of", "_layers", "_rows", "_starts", "stages")
+    __slots__ = ("_decode", "_ends", "_head", "_hops", "_layers", "_rows", "_starts", "stages")
 
     def __init__(self, rows: WholeRows, cut: Cut, head: HeadShare, hops: Sequence[StageHop]) -> None:
         """``hops``: between consecutive stages."""
@@ -88,7 +91,6 @@ class StageRows:
         self._hops = [(round(hop.latency_s * FIXED_PER_S), round(hop.token_s * FIXED_PER_S)) for hop in hops]
         self.stages = len(cut)
         self._decode: dict[int, tuple[StageRow, ...]] = {}
-        self._hops_of: dict[int, tuple[int, ...]] = {}
 
     def decode(self, n: int) -> tuple[StageRow, ...]:
         """Pieces (context limit, intercepts, slopes) of a decode step of ``n`` sequences."""
@@ -114,10 +116,7 @@ class StageRows:
 
     def hops(self, tokens: int) -> tuple[int, ...]:
         """Transfer time of the activations of ``tokens`` tokens to each stage; 0 to the first."""
-        times = self._hops_of.get(tokens)
-        if times is None:
-            times = self._hops_of[tokens] = (0, *[latency + tokens * each for latency, each in self._hops])
-        return times
+        return (0, *[latency + tokens * each for latency, each in self._hops])
 
     @property
     def skewed(self) -> bool:
