@@ -75,7 +75,7 @@ class SeriesSink:
         self._journal = journal
         self._sends: dict[int, Send] = {}
         self._migrated = MigratedBlocks(engines)
-        self._completing: dict[int, list[int]] = {}  # requests whose prompts the current step completes
+        self._completing: dict[int, int] = {}  # requests whose prompts the current step completes
         self._head: dict[int, int] = {}  # engine -> blocks that the head of its queue needs
         self._queues: set[int] = set()  # engines whose queue may have changed with this event
         self._queued_at: dict[int, int] = {}
@@ -140,17 +140,17 @@ class SeriesSink:
 
     def _begins(self, now_ns: int, run: Run) -> None:
         """Record a step with prompts. The requests that it completes decode from the next step on."""
-        engine, moves, completing = self.engines[run.replica], self.moves, list[int]()
+        engine, moves, completing = self.engines[run.replica], self.moves, 0
         prefilling = engine.prefilling
         for request, start, tokens in run.chunks:
             moves.extend((now_ns, request, run.replica, RUNNING, start))
             progress = prefilling.get(request)
             if progress is not None and not run.hand_over and start + tokens == progress.known_tokens:
-                completing.append(request)
+                completing += 1
             self._queued_at.pop(request, None)
         self._completing[run.replica] = completing
         self._queues.add(run.replica)
-        self._read(now_ns, run.replica, engine.ledger.decoding + len(completing))
+        self._read(now_ns, run.replica, engine.ledger.decoding + completing)
 
     def _seldom(self, now_ns: int, action: Action, before: int) -> None:
         """Record other actions. ``before``: length of ``readings`` when the event arrived."""
@@ -219,9 +219,7 @@ class SeriesSink:
         """Read the ledgers, in the middle of a step or between two."""
         for replica in replicas:
             engine = self.engines[replica]
-            # Of a step that was counted without a report the requests decode already.
-            begun = [one for one in self._completing.get(replica, ()) if one in engine.prefilling]
-            growing = engine.ledger.decoding + len(engine.attached) + len(begun)
+            growing = engine.ledger.decoding + len(engine.attached) + self._completing.get(replica, 0)
             self._read(now_ns, replica, growing)
 
     def _read(self, now_ns: int, replica: int, growing: int) -> None:
