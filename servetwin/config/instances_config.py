@@ -112,6 +112,7 @@ class InstancesConfig:
         "seconds from the decision to start an instance until it serves, parameters and all: what a pod "
         "takes to be ready. In place of `start`; if its parameters take longer, it serves once they came",
         default=None,
+        omit=None,
         within=Range(low=0, high=86_400),
         read_by=(SIMULATION,),
     )
