@@ -50,7 +50,7 @@ def gpu_entry(text: str) -> Mapping[str, Any]:
 
 
 def _read(path: Path, text: str) -> dict[str, Any]:
-    import yaml
+    import yaml  # type: ignore[import-untyped, unused-ignore]
 
     try:
         found = users_yaml(read_limited(path, MOST_YAML_BYTES), aliases=False)
