@@ -67,6 +67,16 @@ def test_the_scaler_of_the_page_runs_and_replays(here: Path) -> None:
     assert cli.run([*said[0][:-1], "system.scaler.tokens=0", "out=out/no"]) == 2
 
 
+def test_the_scaler_of_metrics_of_its_page_runs_and_replays(here: Path) -> None:
+    page, title = (DOCS / "SCALERS.md").read_text(encoding="utf-8"), "## A scaler of your own"
+    write_module(page, title, "my_arrivals.py")
+    for words in commands(page, title):
+        assert cli.run(words) == 0
+    summary = json.loads(Path("out/arrivals/summary.json").read_text())
+    loads = [event["reason"] for event in summary["scale_events"] if event["act"] == "load"]
+    assert loads and all(reason.endswith(" prompt tokens/s arrive") for reason in loads)
+
+
 def test_the_dispatcher_of_the_architecture_runs_and_replays(here: Path) -> None:
     page = (DOCS / "ARCHITECTURE.md").read_text(encoding="utf-8")
     write_module(page, "## Add a policy", "my_policies.py")
