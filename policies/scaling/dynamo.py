@@ -8,6 +8,7 @@ from collections.abc import Callable
 from math import ceil
 from typing import Final
 
+from policies.scaling.regression import least_squares
 from policies.scaling.replica_counts import Due, ReplicaCounts, period_ns, positive, serving_count
 from serving.protocols.scaling import RoleView, ScaleDecision, ScalingView
 from serving.protocols.signals import InstanceSignals, Signals
@@ -148,7 +149,7 @@ class DynamoLoad:
         return self._due.next_ns(view)
 
     def _decide(self, view: ScalingView, signals: Signals, role: RoleView, counts: ReplicaCounts) -> None:
-        own = [instance for instance in signals.instances if instance.role == role.role]
+        own = signals.of_role(role.role)
         if not own:
             return
         over, under = [], []
@@ -186,7 +187,6 @@ class DynamoLoad:
             seen.append((load, latency.mean_ns / 1e9))
         if len(seen) < 5:
             return None
-        x, y = sum([one for one, _ in seen]) / len(seen), sum([one for _, one in seen]) / len(seen)
-        square = sum([(one - x) ** 2 for one, _ in seen])
-        slope = max(0.0, sum([(one - x) * (two - y) for one, two in seen]) / square) if square else 0.0
+        fitted, x, y = least_squares(seen)
+        slope = max(0.0, fitted)
         return lambda at: y + slope * (at - x)

@@ -7,24 +7,24 @@ metric and target, unless ``roles`` names those that have one.
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from math import ceil
 from typing import Final
 
 from policies.scaling.metrics import check_metric, is_latency, total
-from policies.scaling.replica_counts import Due, ReplicaCounts, period_ns, positive, serving_count
+from policies.scaling.replica_counts import (
+    NS_PER_S,
+    Due,
+    HeldCounts,
+    ReplicaCounts,
+    period_ns,
+    positive,
+    serving_count,
+)
 from serving.protocols.scaling import RoleView, ScaleDecision, ScalingView
 from serving.protocols.signals import Signals
 
 ROLES: Final = ("both", "prefill", "decode")
-
-
-@dataclass(slots=True)
-class _History:
-    """What one autoscaler remembers: its recommendations, and its changes, each with its time."""
-
-    recommended: deque[tuple[int, int]] = field(default_factory=deque)
-    changed: deque[tuple[int, int]] = field(default_factory=deque)
+_POLICY_NS: Final = 15 * NS_PER_S  # periodSeconds of the default scale-up policies
 
 
 class Behaviour:
@@ -41,31 +41,22 @@ class Behaviour:
                 "and stabilisation_s from 0 to 3600"
             )
         self._up_pods, self._up_percent = up_pods, up_percent
-        self._stabilisation_ns = round(stabilisation_s * 1e9)
-        self._of: dict[tuple[str, str], _History] = {}
+        self._held = HeldCounts(round(stabilisation_s * NS_PER_S))
+        self._changed: dict[tuple[str, str], deque[tuple[int, int]]] = {}  # time, change of the number
 
     def allowed(self, view: ScalingView, role: RoleView, recommended: int) -> int:
         """The number of instances that may be set now."""
-        history, now_ns = self._of.setdefault((view.model, role.role), _History()), view.now_ns
-        past = history.recommended
-        if not past:  # as the controller records the present number first
-            past.append((now_ns, role.supply))
-        past.append((now_ns, recommended))
-        while past[0][0] < now_ns - self._stabilisation_ns:
-            past.popleft()
-        supply = role.supply
-        if recommended < supply:
-            recommended = min(supply, max(count for _, count in past))
-        if recommended > supply:
-            recommended = min(recommended, self._most(history, supply, now_ns))
-        if recommended != supply:
-            history.changed.append((now_ns, recommended - supply))
-        return recommended
+        changed, now_ns = self._changed.setdefault((view.model, role.role), deque()), view.now_ns
+        supply, count = role.supply, self._held.held(view, role, recommended)
+        if count > supply:
+            count = min(count, self._most(changed, supply, now_ns))
+        if count != supply:
+            changed.append((now_ns, count - supply))
+        return count
 
-    def _most(self, history: _History, supply: int, now_ns: int) -> int:
-        """The upper limit of scale-up policies, from the count at the start of their period of 15 s."""
-        changed = history.changed
-        while changed and changed[0][0] <= now_ns - 15_000_000_000:
+    def _most(self, changed: deque[tuple[int, int]], supply: int, now_ns: int) -> int:
+        """The upper limit of scale-up policies, from the count at the start of their period."""
+        while changed and changed[0][0] <= now_ns - _POLICY_NS:
             changed.popleft()
         start = supply - sum([change for _, change in changed if change > 0])
         return max(start + self._up_pods, ceil(start * (1 + self._up_percent / 100)))

@@ -57,7 +57,7 @@ def total(metric: str, signals: Signals, role: Role) -> float | None:
         return value / NS_PER_MS if latency.count else None
     if metric in OF_ARRIVALS:
         return OF_ARRIVALS[metric](signals)
-    own = [instance for instance in signals.instances if instance.role == role]
+    own = signals.of_role(role)
     queued = signals.queued if metric in _QUEUED and role != "decode" else 0
     if not own and not queued:
         return None

@@ -1,5 +1,6 @@
 """From a wanted number of instances to decisions, as Kubernetes carries them out for every scaler of pods."""
 
+from collections import deque
 from typing import Final
 
 from policies.scaling.rules import within
@@ -77,6 +78,25 @@ def positive(name: str, number: float) -> float:
     if not 0 < number < float("inf"):
         raise ValueError(f"{name} is {number}, and must be above 0")
     return number
+
+
+class HeldCounts:
+    """Goes down only to the largest number wanted in the last ``hold_ns`` (HPA's stabilisation window).
+
+    The number at the first look counts as wanted, as the HPA's controller records it first.
+    """
+
+    def __init__(self, hold_ns: int) -> None:
+        self._hold_ns = hold_ns
+        self._wanted: dict[tuple[str, str], deque[tuple[int, int]]] = {}
+
+    def held(self, view: ScalingView, role: RoleView, wanted: int) -> int:
+        """The number to set when ``wanted`` instances are wanted now."""
+        past = self._wanted.setdefault((view.model, role.role), deque([(view.now_ns, role.supply)]))
+        past.append((view.now_ns, wanted))
+        while past[0][0] < view.now_ns - self._hold_ns:
+            past.popleft()
+        return wanted if wanted >= role.supply else min(role.supply, max(count for _, count in past))
 
 
 class Due:

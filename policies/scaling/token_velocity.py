@@ -5,24 +5,10 @@ llm-d: llm-d-autoscaling, benchmark/token-velocity-autoscaling. TokenScale: arXi
 
 from math import ceil
 
-from policies.scaling.replica_counts import Due, ReplicaCounts, period_ns, positive
+from policies.scaling.replica_counts import Due, HeldCounts, ReplicaCounts, period_ns, positive
 from serving.protocols.scaling import RoleView, ScaleDecision, ScalingView
 from serving.protocols.signals import RoleMeans, Signals
 from serving.vocabulary.estimates import Estimates
-
-
-class _Slow:
-    """Holds counts down: the largest wish of the last ``hold_ns``, as an HPA stabilises."""
-
-    def __init__(self, hold_ns: int) -> None:
-        self._hold_ns = hold_ns
-        self._wishes: dict[tuple[str, str], list[tuple[int, int]]] = {}
-
-    def held(self, view: ScalingView, role: RoleView, wanted: int) -> int:
-        wishes = self._wishes.setdefault((view.model, role.role), [(view.now_ns, role.supply)])
-        wishes[:] = [wish for wish in wishes if wish[0] >= view.now_ns - self._hold_ns]
-        wishes.append((view.now_ns, wanted))
-        return wanted if wanted >= role.supply else min(role.supply, max(count for _, count in wishes))
 
 
 class TokenVelocity:
@@ -49,7 +35,7 @@ class TokenVelocity:
             )
         self._velocity, self._threshold_s = prefill_tokens_per_s, positive("threshold_s", threshold_s)
         self._kv_use, self.period_s = kv_use, poll_s
-        self._due, self._slow = Due(period_ns("poll_s", poll_s)), _Slow(round(stabilisation_s * 1e9))
+        self._due, self._held = Due(period_ns("poll_s", poll_s)), HeldCounts(round(stabilisation_s * 1e9))
 
     def scale(self, view: ScalingView) -> tuple[ScaleDecision, ...]:
         """Follow the tokens, once per poll."""
@@ -60,7 +46,7 @@ class TokenVelocity:
             if not role.supply:
                 continue
             wanted, reason = self._wanted(view, view.signals, role)
-            counts.set(role, self._slow.held(view, role, max(1, wanted)), reason)
+            counts.set(role, self._held.held(view, role, max(1, wanted)), reason)
         return counts.decisions()
 
     def no_change_until_ns(self, view: ScalingView) -> int:
@@ -68,7 +54,7 @@ class TokenVelocity:
         return self._due.next_ns(view)
 
     def _wanted(self, view: ScalingView, signals: Signals, role: RoleView) -> tuple[int, str]:
-        own = [instance for instance in signals.instances if instance.role == role.role]
+        own = signals.of_role(role.role)
         prefill = decode = 0
         words = list[str]()
         if role.role != "decode":
@@ -113,7 +99,7 @@ class TokenScale:
         )
         self.period_s = self.scrape_s = period_s
         self.window_s = window_s
-        self._due, self._slow = Due(period_ns("period_s", period_s)), _Slow(round(hold_s * 1e9))
+        self._due, self._held = Due(period_ns("period_s", period_s)), HeldCounts(round(hold_s * 1e9))
 
     def scale(self, view: ScalingView) -> tuple[ScaleDecision, ...]:
         """Divide arriving tokens by velocities, once per period."""
@@ -124,7 +110,7 @@ class TokenScale:
                 counts.set(role, 1, "requests wait and there is no instance")
             elif due and view.signals is not None and role.supply:
                 wanted, reason = self._wanted(view, view.signals, role)
-                counts.set(role, self._slow.held(view, role, max(1, wanted)), reason)
+                counts.set(role, self._held.held(view, role, max(1, wanted)), reason)
         return counts.decisions()
 
     def no_change_until_ns(self, view: ScalingView) -> int:
@@ -181,7 +167,7 @@ class HeteroScale:
         self._ratio = positive("prefill_per_decode", prefill_per_decode)
         self._tpot_ns, self._tolerance = positive("tpot_ms", tpot_ms) * 1e6, tolerance
         self.period_s = period_s
-        self._due, self._slow = Due(period_ns("period_s", period_s)), _Slow(round(stabilisation_s * 1e9))
+        self._due, self._held = Due(period_ns("period_s", period_s)), HeldCounts(round(stabilisation_s * 1e9))
 
     def scale(self, view: ScalingView) -> tuple[ScaleDecision, ...]:
         """Follow the decode rate; prefill follows decode."""
@@ -201,7 +187,7 @@ class HeteroScale:
             wanted = max(wanted, decode.supply + 1)
         reason = f"{rate:.0f} tokens/s are decoded, {self._rate:.0f} by one instance"
         counts = ReplicaCounts(view)
-        wanted = self._slow.held(view, decode, wanted)
+        wanted = self._held.held(view, decode, wanted)
         if "prefill" in by_role:
             prefill = ceil(wanted * self._ratio)
             counts.set(by_role["prefill"], prefill, f"{self._ratio:g} for each decode instance; {reason}")

@@ -7,6 +7,7 @@ does not say how often they decide: 30 s here. A decision waits for instances th
 from collections import deque
 from math import ceil
 
+from policies.scaling.regression import least_squares
 from policies.scaling.replica_counts import Due, ReplicaCounts, period_ns, serving_count
 from serving.protocols.scaling import RoleView, ScaleDecision, ScalingView
 from serving.protocols.signals import InstanceSignals, Signals
@@ -46,7 +47,7 @@ class WvaV1:
             return ()
         counts = ReplicaCounts(view)
         for role in view.roles:
-            own = [instance for instance in view.signals.instances if instance.role == role.role]
+            own = view.signals.of_role(role.role)
             if own:
                 self._decide(role, own, view.signals.queued / len(own), counts)
         return counts.decisions()
@@ -134,7 +135,7 @@ class WvaV2:
 
     def _by_memory(self, view: ScalingView, signals: Signals, role: RoleView) -> float:
         """Instances whose ``kv_share`` of KV memory holds what is in use and what waits."""
-        own = [instance for instance in signals.instances if instance.role == role.role]
+        own = signals.of_role(role.role)
         waiting = sum([instance.prompt_tokens for instance in own]) if role.role != "decode" else 0
         tokens = sum([instance.kv_use for instance in own]) * view.kv_tokens_per_instance
         tokens += max(waiting, view.backlog_tokens if role.role != "decode" else 0)
@@ -157,16 +158,7 @@ class WvaV2:
     def _itl_s(self, seen: deque[tuple[float, float]], used: float, now_s: float) -> float:
         uses = [one for one, _ in seen]
         if len(seen) >= self._samples and max(uses) - min(uses) >= 0.30:
-            slope, base = _line(seen)
-            return max(1e-3, slope * self._share + base)
+            slope, x, y = least_squares(seen)
+            return max(1e-3, slope * self._share + (y - slope * x))
         base = min(0.006, now_s)
         return base + (now_s - base) * (self._share / used if used > 0.05 else 1.0)
-
-
-def _line(points: deque[tuple[float, float]]) -> tuple[float, float]:
-    """Slope and intercept by least squares."""
-    count = len(points)
-    x, y = sum([one for one, _ in points]) / count, sum([one for _, one in points]) / count
-    square = sum([(one - x) ** 2 for one, _ in points])
-    slope = sum([(one - x) * (other - y) for one, other in points]) / square
-    return slope, y - slope * x

@@ -110,6 +110,10 @@ class Signals:
         measured = self.measured
         return measured.output_tokens / measured.finished if measured.finished else None
 
+    def of_role(self, role: Role) -> list[InstanceSignals]:
+        """The instances of a role that take requests, by id."""
+        return [instance for instance in self.instances if instance.role == role]
+
     def mean_of(self, role: Role) -> RoleMeans:
         """The means of a role."""
         return next(mean for mean in self.means if mean.role == role)
