@@ -1,1 +1,1 @@
-"""Autoscalers beside observed replica counts, published claims and live scaling (``servetwin reproduce scalers``)."""
+"""Autoscalers beside observed replica counts, published claims and live scaling."""
