@@ -16,10 +16,11 @@ from experiments.common.verdict import Claim, at_least, judged_over, shorter, wi
 from experiments.scalers.inputs import inputs, sentences
 from servetwin.report.number_text import number
 
+_WINDOW: Final = ("trace.window=busiest", "trace.window_s=900")
 TRACES: Final[Mapping[str, Words]] = {
-    "Azure code": ("trace=azure_code",),
-    "Azure conversation": ("trace=azure_conv",),
-    "bursts": ("trace=burstgpt_like", "trace.duration_s=1800"),
+    "Azure code": ("trace=azure_code", *_WINDOW),
+    "Azure conversation": ("trace=azure_conv", *_WINDOW),
+    "bursts": ("trace=burstgpt_like", "trace.duration_s=900"),
 }
 ATTAINMENT: Final = summary_metric("requests within the objectives", "", "slo.attainment")
 OVER_BOUND: Final = summary_metric("GPU time over the bound", "", "control.over_bound")
