@@ -3,7 +3,12 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-_NAMES: Final = {"first_request": "first request", "falls_asleep": "falling asleep"}
+_NAMES: Final = {
+    "first_request": "first request",
+    "falls_asleep": "falling asleep",
+    "image_pull": "image pull",
+    "readiness_probe": "readiness probe",
+}
 
 
 def start_text(starts: Mapping[str, Any]) -> str:
