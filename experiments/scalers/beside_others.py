@@ -69,7 +69,7 @@ def _set_up(trace: str, cluster: str, model: str) -> SetUp:
         f"cluster={cluster}", f"model={model}", "engine=blitz_native", "slo.ttft_ms=450", "slo.tpot_ms=150",
         "trace.utilization=0.5", "uncertainty=off",
     )  # fmt: skip
-    return SetUp(trace, words, TRACES[trace], rate="written")
+    return SetUp(f"{trace}, {model} on {cluster}", words, TRACES[trace], rate="written")
 
 
 def _tokenscale(trace: str, system: str) -> Case:
