@@ -1,0 +1,109 @@
+"""``report.html`` of an advice: instances over time, recorded, advised and simulated, for each scaler."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from servetwin.advising.answer import Advised, OfScaler
+from servetwin.advising.columns import COLUMNS, KV_USE, REQUESTS, RUNNING, WAITING
+from servetwin.advising.steps import Steps, advised_steps, drawn, recorded_steps, simulated_steps
+from servetwin.advising.text import ADVISED, SIMULATED, changes, clock, head, lacking, remarks, rows, sentence
+from servetwin.report import plots
+from servetwin.report.answer_page import answer, command, page, table
+from servetwin.report.figures import figure
+from servetwin.report.number_text import duration, share
+from servetwin.report.page_parts import charts
+from servetwin.report.page_parts import remarks as paragraphs
+
+_FOOT: Final = (
+    "An advised number is what the scaler, asked with the recorded metrics and instances, would have set; the "
+    "record does not change by it. A simulated number is of a run in which the scaler acts. docs/ADVISE.md "
+    "says what is taken from the record."
+)
+_MOST_CHANGES: Final = 80
+_RECORDED, _ADVISED, _SIMULATED = 1, 2, 3  # colours
+
+
+def advice_page(advised: Advised, words: str) -> str:
+    """Return the HTML of the whole page."""
+    title = advised.options.log.name
+    parts = [
+        answer(sentence(advised)),
+        charts("Instances over time", [_instances(advised, one) for one in _shown(advised)]),
+        table("Scalers", head(advised), rows(advised)),
+    ]
+    if without := lacking(advised):
+        parts.append(table("Scalers that could not be asked", ["scaler", "why"], without, words=2))
+    parts.append(charts("What was recorded", _recorded(advised)))
+    if decided := _changes(advised):
+        names = ["time", "scaler", "recorded", "advised", "why"]
+        parts.append(table("Where advice and record differ", names, decided, words=5))
+    parts.append(paragraphs(remarks(advised)))
+    parts.append(command(words))
+    begun = clock(advised, 0.0)
+    return page("Advice", title, f"{begun}, {duration(1000 * advised.record.end_s)}".lstrip(", "), parts, _FOOT)
+
+
+def _shown(advised: Advised) -> list[OfScaler]:
+    return [one for one in advised.scalers if one.advice.decisions or (one.run is not None and one.run.serving)]
+
+
+def _instances(advised: Advised, one: OfScaler) -> str:
+    """Draw one scaler: the recorded number as an area, the others as lines."""
+    end_s = advised.record.end_s
+    time, unit_s = plots.time_axis(end_s)
+    x, y = recorded_steps(advised.record)
+    known = np.isfinite(y)
+    series = [plots.Series("recorded", x[known] / unit_s, y[known], _RECORDED, "area")]
+    key = [(_RECORDED, "recorded")]
+    if one.advice.decisions:
+        series.append(_line("advised", advised_steps(one.advice), end_s, unit_s, _ADVISED))
+        key.append((_ADVISED, "advised"))
+    if one.run is not None and one.run.serving:
+        series.append(_line("simulated", simulated_steps(one.run, end_s), end_s, unit_s, _SIMULATED))
+        key.append((_SIMULATED, "simulated"))
+    y_axis = plots.linear_axis("instances", *(line.y for line in series), whole=True)
+    svg = plots.line_plot(f"Instances with {one.name}", series, time, y_axis)
+    detail = f"{ADVISED}; {SIMULATED}" if len(series) == 3 else ""
+    return figure(one.name, detail if one is _shown(advised)[0] else "", svg, key)
+
+
+def _line(name: str, steps: Steps, end_s: float, unit_s: float, color: int) -> plots.Series:
+    x, y = drawn(steps, end_s)
+    return plots.Series(name, x / unit_s, y, color)
+
+
+def _recorded(advised: Advised) -> list[str]:
+    """Draw the recorded load: rate, queue and batch, KV memory."""
+    record = advised.record
+    time, unit_s = plots.time_axis(record.end_s)
+    x = record.since_s / unit_s
+    figures = []
+    for names, caption in (((REQUESTS,), "Requests per second"), ((RUNNING, WAITING), "Requests"), ((KV_USE,), "KV memory in use")):  # fmt: skip
+        columns = [(name, record.columns[name]) for name in names if name in record.columns]
+        if not columns:
+            continue
+        series = [plots.Series(name, x, values, color) for color, (name, values) in enumerate(columns, 1)]
+        write = {"write": share} if names == (KV_USE,) else {}
+        y_axis = plots.linear_axis("", *(line.y for line in series), **write)  # type: ignore[arg-type]
+        key = [(line.color, line.label) for line in series] if len(names) > 1 else []
+        figures.append(figure(caption, COLUMNS[names[0]] if len(names) == 1 else "at all instances", plots.line_plot(caption, series, time, y_axis), key))
+    return figures
+
+
+def _changes(advised: Advised) -> list[list[str]]:
+    """Return rows of decisions that differ from the record, by time; the first ones of many."""
+    found = [
+        (at_s, one.name, recorded, wanted, reason)
+        for one in advised.scalers
+        for at_s, recorded, wanted, reason in changes(one)
+    ]
+    lines = [
+        [f"{duration(1000 * at_s)}", name, str(recorded), str(wanted), reason]
+        for at_s, name, recorded, wanted, reason in sorted(found)[:_MOST_CHANGES]
+    ]
+    left = len(found) - len(lines)
+    return lines + ([["…", "", "", "", f"{left} more in advise.json"]] if left > 0 else [])
+
