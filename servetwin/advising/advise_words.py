@@ -63,7 +63,8 @@ def advise_words(words: Sequence[str]) -> AdviseWords:
     """Parse the words. UserError naming the word that cannot be used, or what is missing."""
     refuse_twice(words)
     own, runs, parameters = dict[str, Any](), dict[str, str](), dict[str, str]()
-    log, out, scalers = "", "", SCALERS
+    log, out = "", ""
+    scalers: tuple[str, ...] = SCALERS
     plain, axes, intervals = axes_of(words)
     several = {axis.key: axis.texts for axis in axes}
     for word in [*plain, *(f"{axis.key}={','.join(axis.texts)}" for axis in axes)]:
@@ -115,13 +116,14 @@ def _own(key: str, text: str) -> Any:
 def _check_runs(runs: Mapping[str, str]) -> None:
     for key in runs:
         if key in _OF_RECORD:
-            raise UserError(f"{key}= is the record's own: leave it out (trace.lengths= and trace.rate_scale= may be written)")
+            raise UserError(
+                f"{key}= is the record's own: leave it out (trace.lengths= and trace.rate_scale= are read)"
+            )
         if key in ("models", "uncertainty", "journal", "config", "series.period_s"):
             raise UserError(f"{key}= is of single runs: leave it out, or write it to servetwin simulate")
     if runs.get("system.instances.split", "false") != "false":
         raise UserError(
-            "a record has one number of instances, which prefill and decode: leave "
-            "system.instances.split out"
+            "a record has one number of instances, which prefill and decode: leave system.instances.split out"
         )
     check_words([f"{key}={text}" for key, text in runs.items()], (), [*OWN, _LOG, _OUT], "advice")
 
@@ -136,7 +138,9 @@ def _with_defaults(runs: Mapping[str, str]) -> dict[str, str]:
 def _check_parameters(parameters: Mapping[str, str], scalers: Sequence[str]) -> None:
     for key in parameters:
         if not any(_has(scaler, key) for scaler in scalers):
-            raise UserError(f"{key} is a parameter of none of {', '.join(scalers)}: leave it out, or name its scaler")
+            raise UserError(
+                f"{key} is a parameter of none of {', '.join(scalers)}: leave it out, or name its scaler"
+            )
 
 
 def _has(scaler: str, key: str) -> bool:
@@ -155,8 +159,6 @@ def _renamed(pairs: Sequence[str]) -> dict[str, str]:
     for pair in pairs:
         ours, colon, theirs = str(pair).partition(":")
         if not colon or ours not in COLUMNS:
-            raise UserError(
-                f"columns=[{pair}] is no OURS:THEIRS: write for OURS one of {', '.join(COLUMNS)}"
-            )
+            raise UserError(f"columns=[{pair}] is no OURS:THEIRS: write for OURS one of {', '.join(COLUMNS)}")
         renamed[theirs] = ours
     return renamed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import ceil
@@ -14,7 +15,7 @@ from servetwin.advising.advice import Advice, advise
 from servetwin.advising.advise_words import AdviseWords
 from servetwin.advising.columns import HITS, KV_USE, OUTPUT, PROMPT, REPLICAS, WAITING
 from servetwin.advising.read_record import read_record
-from servetwin.advising.record import Record
+from servetwin.advising.record import Record, with_lengths
 from servetwin.advising.simulated import Simulated, lacks_for_a_run, simulated, trace_words, write_arrivals
 from servetwin.assemble import build
 from servetwin.assemble.capabilities import check_capabilities
@@ -32,6 +33,7 @@ from serving.vocabulary.errors import UserError
 
 _CLUSTER: Final = "blitz_a_{hosts}x8"
 _ROOM: Final = 2  # times the most instances that were recorded
+_FIXED_LENGTHS: Final = re.compile(r"([1-9]\d*)x([1-9]\d*)", re.ASCII)
 EXACT: Final = "a controller's exact books, which no metric has"
 
 
@@ -59,11 +61,11 @@ class Advised:
     no_run: str
 
 
-def answer(
-    options: AdviseWords, scratch: Path, on_done: Callable[[int, int], None] | None = None
-) -> Advised:
+def answer(options: AdviseWords, scratch: Path, on_done: Callable[[int, int], None] | None = None) -> Advised:
     """Return everything. ``scratch``: a folder for the arrivals. Raises UserError and TraceError."""
     record = read_record(options.log, options.renamed)
+    if fixed := _FIXED_LENGTHS.fullmatch(options.lengths):
+        record = with_lengths(record, int(fixed[1]), int(fixed[2]))
     words = [*_cluster(options, record), *_start(options, record)]
     trace, no_run = list[str](), "simulate=false"
     if options.runs_simulations:
@@ -119,7 +121,9 @@ def _advice(options: AdviseWords, record: Record, config: RunConfig) -> Advice:
     parts = _parts(config)
     scaler = parts.policies.scaler
     if parts.setup.signals is None:
-        return Advice(period_s=config.system.instances.monitor_period_ms / 1e3, missing=(EXACT,), decisions=())
+        return Advice(
+            period_s=config.system.instances.monitor_period_ms / 1e3, missing=(EXACT,), decisions=()
+        )
     (model,) = hosted_models(config)
     _, most = parts.setup.limits[model.name].bounds["both"]
     recorded = round(float(np.nanmax(record.columns[REPLICAS])))
@@ -136,8 +140,8 @@ def _parts(config: RunConfig) -> ElasticParts:
     """Return the scaler as a controller has it, with the rates of an instance."""
     if not config.system.elastic:
         raise UserError(
-            f"system={config.system.name} has no scaler: leave system= out, or write one that scales, such as "
-            "system=serverlessllm"
+            f"system={config.system.name} has no scaler: leave system= out, or write one that scales, "
+            "such as system=serverlessllm"
         )
     check_capabilities(config)
     config = with_library_tables(config)
@@ -158,10 +162,16 @@ def _told(options: AdviseWords, record: Record, config: RunConfig, no_run: str) 
             else "prefix hits: none, as the record has none of their metrics (prefix_hits=0.3 sets a share)"
         )
     if WAITING in record.columns and record.mean_length(PROMPT) is not None:
-        told.append("prompt tokens in flight: waiting requests times the mean prompt length, as no metric has them")
-    shared = [name for name in (WAITING, KV_USE) if name in record.columns and name not in record.of_instances]
+        told.append(
+            "prompt tokens in flight: waiting requests times the mean prompt length, as no metric has them"
+        )
+    shared = [
+        name for name in (WAITING, KV_USE) if name in record.columns and name not in record.of_instances
+    ]
     if shared:
-        told.append(f"{' and '.join(shared)}: the same for each instance, as the record has no series of each")
+        told.append(
+            f"{' and '.join(shared)}: the same for each instance, as the record has no series of each"
+        )
     if not no_run and not options.lengths:
         prompt, output = (round(record.mean_length(tokens) or 0) for tokens in (PROMPT, OUTPUT))
         told.append(
@@ -170,8 +180,8 @@ def _told(options: AdviseWords, record: Record, config: RunConfig, no_run: str) 
         )
     if not no_run and config.system.instances.start_total_s is None:
         told.append(
-            "simulated starts: as long as parameters take to load; system.instances.start_total_s=120 is a pod "
-            "that is ready after two minutes"
+            "simulated starts: as long as parameters take to load; system.instances.start_total_s=120 is a "
+            "pod that is ready after two minutes"
         )
     return told
 

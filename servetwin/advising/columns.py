@@ -35,7 +35,7 @@ COLUMNS: Final = {
     MEAN_PROMPT: "mean length of prompts in tokens",
     MEAN_OUTPUT: "mean length of outputs in tokens",
     HITS: "share of prompt tokens found in prefix caches, 0 to 1",
-} | {name: "latency in ms" for name in LATENCIES}
+} | dict.fromkeys(LATENCIES, "latency in ms")
 SHARES: Final = (KV_USE, HITS)
 """Columns of values from 0 to 1."""
 
@@ -45,7 +45,8 @@ _COMMON: Final = {
     READY: "ready readyreplicas availablereplicas serving readypods",
     WAITING: "waiting queue queued queuelength queuedepth waitingrequests requestswaiting numrequestswaiting",
     RUNNING: "running runningrequests requestsrunning batch batchsize numrequestsrunning",
-    KV_USE: "kvuse kvusage kvcacheuse kvcacheusage kvcacheusageperc kvcacheutilization gpucacheusage kv",
+    KV_USE: "kv kvuse kvusage kvcache kvcacheuse kvcacheusage kvcacheusageperc kvcacheutilization "
+    "gpucacheusage",
     REQUESTS: "requestspers rps qps requestspersecond requestrate reqpers rate arrivalrate arrivalspers",
     FINISHED: "finishedpers finishedrequestspers completedpers",
     PROMPT: "prompttokenspers inputtokenspers prompttokenspersecond inputtokenspersecond",
@@ -81,11 +82,11 @@ def column_of(name: str) -> tuple[str, float] | None:
 
 
 def check_values(column: str, low: float, high: float, place: str) -> None:
-    """Raise UserError if values from ``low`` to ``high`` cannot be of this column. ``place``: where it is."""
+    """Raise UserError if values from ``low`` to ``high`` cannot be of this column. ``place``: the file."""
     if low < 0:
-        raise UserError(f"{place} has {low:g}, and {COLUMNS[column]} are never below 0: write what was recorded")
+        raise UserError(f"{place}: {column} has {low:g}, and is never below 0: write what was recorded")
     if column in SHARES and high > 1:
         raise UserError(
-            f"{place} has {high:g}, and {column} is a share from 0 to 1: name the column {column}_percent if "
-            "it is in per cent"
+            f"{place}: {column} has {high:g}, and is a share from 0 to 1: name it {column}_percent if it is "
+            "in per cent"
         )

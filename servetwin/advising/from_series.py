@@ -1,4 +1,4 @@
-"""A record from series of monitoring: those of several instances become one column, by what each metric is."""
+"""A record from series of monitoring: those of several instances become one column."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -96,7 +96,9 @@ def _columns(
         columns[HITS] = np.minimum(1.0, columns.pop(FOUND) / looked_up)
     columns = {name: values for name, values in columns.items() if name in COLUMNS}
     if taken.get(TPOT) == "vllm:inter_token_latency_seconds":
-        told.append("tpot: gaps between tokens (vllm:inter_token_latency_seconds), of all tokens and not by request")
+        told.append(
+            "tpot: gaps between tokens (vllm:inter_token_latency_seconds), of all tokens and not by request"
+        )
     return columns, _same_rows(by_metric, of_instances, taken, at_s)
 
 
@@ -156,7 +158,7 @@ def _panel(name: str, series: Sequence[TimeSeries], at_s: Floats) -> Floats:
             f"{series[0].place} and {len(series) - 1} more are all named {name}: write sum(...) or avg(...) "
             "around the query, so that it has one series"
         )
-    column, factor = column_of(name) or (name, 1.0)
+    _, factor = column_of(name) or (name, 1.0)
     return level(series[0], at_s) * factor
 
 

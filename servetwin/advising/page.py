@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
@@ -9,18 +10,29 @@ import numpy as np
 from servetwin.advising.answer import Advised, OfScaler
 from servetwin.advising.columns import COLUMNS, KV_USE, REQUESTS, RUNNING, WAITING
 from servetwin.advising.steps import Steps, advised_steps, drawn, recorded_steps, simulated_steps
-from servetwin.advising.text import ADVISED, SIMULATED, changes, clock, head, lacking, remarks, rows, sentence
+from servetwin.advising.text import (
+    ADVISED,
+    SIMULATED,
+    changes,
+    clock,
+    head,
+    lacking,
+    remarks,
+    rows,
+    sentence,
+)
 from servetwin.report import plots
 from servetwin.report.answer_page import answer, command, page, table
 from servetwin.report.figures import figure
-from servetwin.report.number_text import duration, share
+from servetwin.report.number_text import duration, number, share
 from servetwin.report.page_parts import charts
 from servetwin.report.page_parts import remarks as paragraphs
+from servetwin.run.heartbeat import left_text
 
 _FOOT: Final = (
-    "An advised number is what the scaler, asked with the recorded metrics and instances, would have set; the "
-    "record does not change by it. A simulated number is of a run in which the scaler acts. docs/ADVISE.md "
-    "says what is taken from the record."
+    "An advised number is what the scaler, asked with the recorded metrics and instances, would have set; "
+    "the record does not change by it. A simulated number is of a run in which the scaler acts. "
+    "docs/ADVISE.md says what is taken from the record."
 )
 _MOST_CHANGES: Final = 80
 _RECORDED, _ADVISED, _SIMULATED = 1, 2, 3  # colours
@@ -43,11 +55,13 @@ def advice_page(advised: Advised, words: str) -> str:
     parts.append(paragraphs(remarks(advised)))
     parts.append(command(words))
     begun = clock(advised, 0.0)
-    return page("Advice", title, f"{begun}, {duration(1000 * advised.record.end_s)}".lstrip(", "), parts, _FOOT)
+    return page("Advice", title, f"{begun}, {left_text(advised.record.end_s)}".lstrip(", "), parts, _FOOT)
 
 
 def _shown(advised: Advised) -> list[OfScaler]:
-    return [one for one in advised.scalers if one.advice.decisions or (one.run is not None and one.run.serving)]
+    return [
+        one for one in advised.scalers if one.advice.decisions or (one.run is not None and one.run.serving)
+    ]
 
 
 def _instances(advised: Advised, one: OfScaler) -> str:
@@ -77,20 +91,32 @@ def _line(name: str, steps: Steps, end_s: float, unit_s: float, color: int) -> p
 
 def _recorded(advised: Advised) -> list[str]:
     """Draw the recorded load: rate, queue and batch, KV memory."""
+    shown = (
+        _load(advised, "Requests per second", COLUMNS[REQUESTS], (REQUESTS,)),
+        _load(advised, "Requests", "at all instances", (RUNNING, WAITING)),
+        _load(advised, "KV memory in use", COLUMNS[KV_USE], (KV_USE,), share),
+    )
+    return [drawing for drawing in shown if drawing]
+
+
+def _load(
+    advised: Advised,
+    caption: str,
+    detail: str,
+    names: tuple[str, ...],
+    write: Callable[[float], str] = number,
+) -> str:
+    """Draw columns of the record; "" if it has none of them."""
     record = advised.record
     time, unit_s = plots.time_axis(record.end_s)
     x = record.since_s / unit_s
-    figures = []
-    for names, caption in (((REQUESTS,), "Requests per second"), ((RUNNING, WAITING), "Requests"), ((KV_USE,), "KV memory in use")):  # fmt: skip
-        columns = [(name, record.columns[name]) for name in names if name in record.columns]
-        if not columns:
-            continue
-        series = [plots.Series(name, x, values, color) for color, (name, values) in enumerate(columns, 1)]
-        write = {"write": share} if names == (KV_USE,) else {}
-        y_axis = plots.linear_axis("", *(line.y for line in series), **write)  # type: ignore[arg-type]
-        key = [(line.color, line.label) for line in series] if len(names) > 1 else []
-        figures.append(figure(caption, COLUMNS[names[0]] if len(names) == 1 else "at all instances", plots.line_plot(caption, series, time, y_axis), key))
-    return figures
+    known = [(name, record.columns[name]) for name in names if name in record.columns]
+    if not known:
+        return ""
+    series = [plots.Series(name, x, values, color) for color, (name, values) in enumerate(known, 1)]
+    y_axis = plots.linear_axis("", *(line.y for line in series), write=write)
+    key = [(line.color, line.label) for line in series] if len(names) > 1 else []
+    return figure(caption, detail, plots.line_plot(caption, series, time, y_axis), key)
 
 
 def _changes(advised: Advised) -> list[list[str]]:
@@ -101,9 +127,8 @@ def _changes(advised: Advised) -> list[list[str]]:
         for at_s, recorded, wanted, reason in changes(one)
     ]
     lines = [
-        [f"{duration(1000 * at_s)}", name, str(recorded), str(wanted), reason]
+        [duration(1000 * at_s).replace(" ", "\u00a0"), name, str(recorded), str(wanted), reason]
         for at_s, name, recorded, wanted, reason in sorted(found)[:_MOST_CHANGES]
     ]
     left = len(found) - len(lines)
     return lines + ([["…", "", "", "", f"{left} more in advise.json"]] if left > 0 else [])
-

@@ -15,7 +15,7 @@ from serving.vocabulary.errors import UserError
 
 _NAME: Final = "__name__"
 _EXAMPLE: Final = (
-    "write what /api/v1/query_range answers, {\"status\":\"success\",\"data\":{\"resultType\":\"matrix\",...}}, "
+    'write what /api/v1/query_range answers, {"status":"success","data":{"resultType":"matrix",...}}, '
     "or several of them in an array, or in an object by name"
 )
 
@@ -34,13 +34,14 @@ def series_in(path: Path, text: str) -> list[TimeSeries]:
 
 def _answers(path: Path, data: Any) -> Iterator[tuple[str, Any]]:
     """Yield (name or place, answer)."""
-    if isinstance(data, dict) and "data" in data and ("status" in data or "resultType" in str(data["data"])[:40]):
+    if isinstance(data, dict) and ("status" in data or "resultType" in data):
         yield "", data
-    elif isinstance(data, list):
+    elif isinstance(data, list) and data:
         for place, answer in enumerate(data):
-            yield from ((f"#{place + 1}" if not name else name, one) for name, one in _answers(path, answer))
+            yield from ((name or f"#{place + 1}", one) for name, one in _answers(path, answer))
     elif isinstance(data, dict) and data and all(isinstance(answer, dict) for answer in data.values()):
-        yield from data.items()
+        for name, answer in data.items():
+            yield from ((str(name), one) for _, one in _answers(path, answer))
     else:
         raise UserError(f"{path} holds no answers of Prometheus: {_EXAMPLE}")
 
@@ -49,15 +50,15 @@ def _series(path: Path, name: str, answer: Any) -> Iterator[TimeSeries]:
     place = f"{path}, answer {name}" if name else str(path)
     if answer.get("status", "success") != "success":
         raise UserError(
-            f"{place} is an error of Prometheus ({answer.get('error', 'no reason')}): put the query right and "
-            "save its answer"
+            f"{place} is an error of Prometheus ({answer.get('error', 'no reason')}): put the query right "
+            "and save its answer"
         )
     data = answer.get("data", answer)
     kind = data.get("resultType") if isinstance(data, dict) else None
     if kind != "matrix" or not isinstance(data.get("result"), list):
         raise UserError(
-            f"{place} has resultType {kind}, and must be a matrix: ask /api/v1/query_range with start, end and "
-            "step"
+            f"{place} has resultType {kind}, and must be a matrix: ask /api/v1/query_range with start, end "
+            "and step"
         )
     for number, one in enumerate(data["result"]):
         yield _one(f"{place}, result {number}", "" if name.startswith("#") else name, one)
@@ -75,6 +76,8 @@ def _one(place: str, name: str, one: Any) -> TimeSeries:
     times, values = np.array(samples, dtype=np.float64).reshape(-1, 2).T
     if len(times) > 1 and not (np.diff(times) > 0).all():
         where = int(np.argmin(np.diff(times) > 0)) + 1
-        raise UserError(f"{place}, sample {where} is not later than the one before it: sort the samples by time")
+        raise UserError(
+            f"{place}, sample {where} is not later than the one before it: sort the samples by time"
+        )
     own = labels.pop(_NAME, "")
     return TimeSeries(own or name, labels, times, values, place)

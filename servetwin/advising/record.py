@@ -1,7 +1,7 @@
 """A production record: what monitoring has of one model's instances, as columns over common instants."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -44,7 +44,8 @@ class Record:
     @property
     def since_s(self) -> Floats:
         """The instants, counted from the first."""
-        return self.at_s - self.at_s[0]
+        since: Floats = self.at_s - self.at_s[0]
+        return since
 
     @property
     def step_s(self) -> float:
@@ -59,7 +60,8 @@ class Record:
     @property
     def serving(self) -> Floats:
         """The instances that take requests: ``ready``, or ``replicas`` without it."""
-        return self.columns.get(READY, self.columns[REPLICAS])
+        known: Floats = self.columns.get(READY, self.columns[REPLICAS])
+        return known
 
     def mean(self, column: str) -> float | None:
         """The mean of a column over the record; None: it is not known."""
@@ -67,10 +69,20 @@ class Record:
         return float(np.nanmean(values)) if values is not None and np.isfinite(values).any() else None
 
     def mean_length(self, tokens: str) -> float | None:
-        """Mean tokens of a request, ``tokens`` being ``PROMPT`` or ``OUTPUT``; None: the record lacks them."""
+        """Mean tokens of a request; ``tokens``: ``PROMPT`` or ``OUTPUT``. None: the record lacks them."""
         own = self.mean(MEAN_PROMPT if tokens == PROMPT else MEAN_OUTPUT)
         rate, requests = self.mean(tokens), self.mean(FINISHED) or self.mean(REQUESTS)
         return own if own is not None else (rate / requests if rate and requests else None)
+
+
+def with_lengths(record: Record, prompt: int, output: int) -> Record:
+    """Return the record with mean lengths that somebody states, where it has none of its own."""
+    columns, instants = dict(record.columns), np.ones(len(record.at_s))
+    for tokens, mean, length in ((PROMPT, MEAN_PROMPT, prompt), (OUTPUT, MEAN_OUTPUT, output)):
+        if tokens not in columns and mean not in columns:
+            columns[mean] = instants * length
+    _add_tokens(columns)
+    return replace(record, columns={name: columns[name] for name in COLUMNS if name in columns})
 
 
 def record_of(
@@ -87,12 +99,12 @@ def record_of(
     if REPLICAS not in found:
         if READY not in found:
             raise UserError(
-                f"{place} has no number of instances: add kube_deployment_status_replicas, a column replicas, "
-                "or a metric of each instance such as vllm:num_requests_running"
+                f"{place} has no number of instances: add kube_deployment_status_replicas, a column "
+                "replicas, or a metric of each instance such as vllm:num_requests_running"
             )
         found[REPLICAS] = found[READY]
     for name in sorted(found):
-        check_values(name, float(np.nanmin(found[name])), float(np.nanmax(found[name])), f"{place}, {name}")
+        check_values(name, float(np.nanmin(found[name])), float(np.nanmax(found[name])), place)
     found = {name: values if name in LATENCIES else _held(values, at_s) for name, values in found.items()}
     _add_arrivals(found, at_s, said)
     _add_tokens(found)
@@ -124,7 +136,10 @@ def _add_arrivals(found: dict[str, Floats], at_s: Floats, told: list[str]) -> No
     ended = np.cumsum(np.nan_to_num(found[FINISHED]) * steps)
     inside = np.nan_to_num(found[WAITING] + found[RUNNING])
     found[REQUESTS] = per_s(np.maximum.accumulate(ended + inside), at_s)
-    told.append("requests_per_s: finished requests and the growth of waiting and running ones, as no metric counts arrivals")
+    told.append(
+        "requests_per_s: finished requests and the growth of waiting and running ones, as no metric counts "
+        "arrivals"
+    )
 
 
 def _add_tokens(found: dict[str, Floats]) -> None:

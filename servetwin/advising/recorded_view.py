@@ -107,7 +107,9 @@ class RecordedViews:
         supply = max(serving, round(float(self._record.columns[REPLICAS][at])))
         shared = self._shares(at, serving)
         views = [
-            InstanceView(number, "serving", outstanding=round(shared[WAITING][number] + shared[RUNNING][number]))
+            InstanceView(
+                number, "serving", outstanding=round(shared[WAITING][number] + shared[RUNNING][number])
+            )
             if {WAITING, RUNNING} <= set(shared)
             else InstanceView(number, "serving")
             for number in range(serving)

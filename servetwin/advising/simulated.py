@@ -38,7 +38,10 @@ class Simulated:
 def lacks_for_a_run(record: Record, has_lengths: bool) -> str:
     """Return what the record lacks for a simulated run; "" if it lacks nothing."""
     if REQUESTS not in record.columns:
-        return f"the record has no {REQUESTS}: a metric of arrivals, or of finished, waiting and running requests"
+        return (
+            f"the record has no {REQUESTS}: add a metric of arrivals, or of finished, waiting and "
+            "running requests"
+        )
     if not record.mean(REQUESTS):
         return "no requests arrived"
     if not has_lengths and None in (record.mean_length(PROMPT), record.mean_length(OUTPUT)):
@@ -79,7 +82,7 @@ def simulated(words: Sequence[str]) -> Simulated:
     for at_s, _, change in serving_changes(_events(summary["scale_events"]), prepared.replicas):
         count += change
         serving.append((at_s, count))
-    numbers = {name: summary[name] for name in NUMBERS if name in summary}
+    numbers: dict[str, Any] = {name: summary[name] for name in NUMBERS if name in summary}
     return Simulated(serving=tuple(serving), numbers=numbers)
 
 

@@ -18,11 +18,11 @@ from servetwin.advising.record import Record
 from servetwin.advising.time_series import TimeSeries
 from serving.vocabulary.errors import UserError
 from traces.csv.line import Place, absent, split_line
-from traces.synthetic.rate_file import times_in_s, time_column
+from traces.synthetic.rate_file import time_column, times_in_s
 
 EXAMPLE: Final = (
-    f"write a first line such as time,{','.join(list(COLUMNS)[:1])},waiting,running,kv_use,requests_per_s and a "
-    "row for every instant"
+    f"write a first line such as time,{','.join(list(COLUMNS)[:1])},waiting,running,kv_use,requests_per_s "
+    "and a row for every instant"
 )
 _SERIES: Final = re.compile(r"([A-Za-z_:][\w:]*)\s*\{(.*)\}")
 _LABEL: Final = re.compile(r'(\w+)\s*=\s*"((?:[^"\\]|\\.)*)"')

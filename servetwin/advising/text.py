@@ -12,6 +12,7 @@ from servetwin.advising.answer import Advised, OfScaler
 from servetwin.advising.columns import RUNNING, WAITING
 from servetwin.advising.steps import Steps, advised_steps, at, mean, recorded_steps, simulated_steps
 from servetwin.report.number_text import NOTHING, counted, duration, is_known, number, share, whole
+from servetwin.run.heartbeat import left_text
 
 ADVISED: Final = "advised: from the recorded instances, each time anew"
 SIMULATED: Final = "simulated: a run of its own with the record's arrivals"
@@ -20,20 +21,25 @@ _SINCE_1970: Final = 1e9
 
 
 def sentence(advised: Advised) -> str:
-    """Return what was recorded, and which scalers could be asked."""
+    """Return what was recorded, how many scalers decided, and which agrees most."""
     record = advised.record
-    steps, span = recorded_steps(record), duration(1000 * record.end_s)
-    asked = [one for one in advised.scalers if not one.advice.missing]
+    steps, span = recorded_steps(record), left_text(record.end_s)
+    decided = {one.name: _agrees(one) for one in advised.scalers if one.advice.decisions}
     text = (
-        f"{number(mean(steps, record.end_s) or 0.0)} instances took requests in the mean of {span} "
+        f"{number(mean(steps, record.end_s) or 0.0)} instances took requests on average over {span} "
         f"({_count(np.nanmin(steps[1]))} to {_count(np.nanmax(steps[1]))}). "
     )
-    if not asked:
-        return f"{text}The record has what none of the scalers needs."
-    several = f"{counted(len(asked), 'scaler')} of {len(advised.scalers)}"
-    return f"{text}{several} could be asked." if len(asked) < len(advised.scalers) else (
-        f"{text}{counted(len(asked), 'scaler')} could be asked."
-    )
+    if not decided:
+        return f"{text}No scaler could be asked."
+    nearest = max(decided, key=lambda name: decided[name])
+    of_all = f"{len(decided)} of {counted(len(advised.scalers), 'scaler')} could be asked"
+    return f"{text}{of_all}; {nearest} agrees most, at {share(decided[nearest])} of its decisions."
+
+
+def _agrees(one: OfScaler) -> float:
+    """Return the share of the decisions that want what was recorded."""
+    decisions = one.advice.decisions
+    return sum(decision.wanted == decision.recorded for decision in decisions) / len(decisions)
 
 
 def head(advised: Advised) -> list[str]:
@@ -64,8 +70,7 @@ def _advised(one: OfScaler, end_s: float) -> list[str]:
     if not decisions:
         return [NOTHING] * 3
     steps = advised_steps(one.advice)
-    same = sum(decision.wanted == decision.recorded for decision in decisions) / len(decisions)
-    return [number(mean(steps, end_s)), _count(steps[1].max()), share(same)]
+    return [number(mean(steps, end_s)), _count(steps[1].max()), share(_agrees(one))]
 
 
 def _simulated(one: OfScaler, end_s: float) -> list[str]:
@@ -88,17 +93,22 @@ def _count(value: float) -> str:
 
 
 def lacking(advised: Advised) -> list[tuple[str, str]]:
-    """Return (scaler, what it needs and the record lacks), and those whose run was refused."""
-    lines = [
-        (one.name, f"needs {', '.join(one.advice.missing)}, and the record lacks it")
-        for one in advised.scalers
-        if one.advice.missing
-    ]
+    """Return (scaler, why it could not be asked), and those whose run was refused."""
+    lines = [(one.name, why) for one in advised.scalers if (why := _unasked(one, advised.record.end_s))]
     return lines + [
-        (one.name, f"no simulated run: {one.run.refused}")
+        (one.name, f"has no simulated run: {one.run.refused}")
         for one in advised.scalers
         if one.run is not None and one.run.refused
     ]
+
+
+def _unasked(one: OfScaler, end_s: float) -> str:
+    if one.advice.missing:
+        return f"needs {', '.join(one.advice.missing)}, which the record lacks"
+    if one.advice.decisions:
+        return ""
+    period, span = duration(1000 * one.advice.period_s), left_text(end_s)
+    return f"decides every {period}, and had no metrics at any such time of the {span} recorded"
 
 
 def remarks(advised: Advised) -> list[str]:

@@ -87,7 +87,7 @@ def in_window(total: Floats, at_s: Floats, window_s: float) -> Floats:
 def quantile(share: float, limits: Floats, counts: Floats) -> Floats:
     """Return a quantile at each instant, as Prometheus' ``histogram_quantile`` computes it.
 
-    ``limits``: of the buckets, the last infinite. ``counts``: cumulative, buckets x instants. NaN without any.
+    ``limits``: of the buckets, the last infinite. ``counts``: cumulative, buckets x instants. NaN: none.
     """
     found = np.full(counts.shape[1], np.nan)
     for place, own in enumerate(counts.T):

@@ -1,4 +1,4 @@
-"""Prints what autoscalers would have decided on a production record, and keeps it in a folder if requested."""
+"""Prints what autoscalers would have decided on a production record; keeps it in a folder if requested."""
 
 import json
 from collections.abc import Sequence
@@ -10,7 +10,17 @@ from servetwin.advising.advise_words import AdviseWords, advise_words
 from servetwin.advising.answer import Advised, answer
 from servetwin.advising.page import advice_page
 from servetwin.advising.simulated import ARRIVALS
-from servetwin.advising.text import ADVISED, SIMULATED, as_csv, as_data, head, lacking, remarks, rows, sentence
+from servetwin.advising.text import (
+    ADVISED,
+    SIMULATED,
+    as_csv,
+    as_data,
+    head,
+    lacking,
+    remarks,
+    rows,
+    sentence,
+)
 from servetwin.cli.process import telling
 from servetwin.report.text_table import text_table
 from servetwin.results.result_folder import ResultFolder
@@ -26,7 +36,7 @@ def advise(words: Sequence[str]) -> int:
             print(json.dumps(as_data(result), indent=1, ensure_ascii=False))
         else:
             print("\n".join([*lines_of(result), *([place] if place else [])]))
-    return 0 if any(not one.advice.missing for one in result.scalers) else 1
+    return 0 if any(one.advice.decisions for one in result.scalers) else 1
 
 
 def asked(options: AdviseWords, command: str) -> tuple[Advised, str]:
