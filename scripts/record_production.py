@@ -44,6 +44,7 @@ SERIES: Final = (
     "vllm:inter_token_latency_seconds_count",
 )  # fmt: skip
 BUCKETS: Final = ("vllm:time_to_first_token_seconds_bucket", "vllm:inter_token_latency_seconds_bucket")
+_TTFT: Final = "sum by (le) (rate(vllm:time_to_first_token_seconds_bucket[20s]))"
 PANELS: Final = {
     "replicas": "count(vllm:num_requests_running)",
     "waiting": "sum(vllm:num_requests_waiting)",
@@ -52,8 +53,8 @@ PANELS: Final = {
     "requests_per_s": "sum(rate(servetwin:arrived_total[10s]))",
     "prompt_tokens_per_s": "sum(rate(vllm:prompt_tokens_total[10s]))",
     "output_tokens_per_s": "sum(rate(vllm:generation_tokens_total[10s]))",
-    "ttft_p50_ms": "1000 * histogram_quantile(0.5, sum by (le) (rate(vllm:time_to_first_token_seconds_bucket[20s])))",
-    "ttft_p99_ms": "1000 * histogram_quantile(0.99, sum by (le) (rate(vllm:time_to_first_token_seconds_bucket[20s])))",
+    "ttft_p50_ms": f"1000 * histogram_quantile(0.5, {_TTFT})",
+    "ttft_p99_ms": f"1000 * histogram_quantile(0.99, {_TTFT})",
     "tpot_mean_ms": "1000 * sum(rate(vllm:inter_token_latency_seconds_sum[20s])) "
     "/ sum(rate(vllm:inter_token_latency_seconds_count[20s]))",
 }  # fmt: skip

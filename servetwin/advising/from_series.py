@@ -33,11 +33,14 @@ def record_of_series(place: str, series: Sequence[TimeSeries]) -> Record:
     by_metric, panels, unread = dict[str, list[TimeSeries]](), dict[str, list[TimeSeries]](), list[str]()
     for one in series:
         if (metric := metric_of(one.name)) is not None:
-            by_metric.setdefault(metric[0], []).append(one)
+            kept = by_metric.setdefault(metric[0], [])
         elif column_of(one.name) is not None:
-            panels.setdefault(one.name, []).append(one)
+            kept = panels.setdefault(one.name, [])
         else:
             unread.append(one.name or "a series without a name")
+            continue
+        if np.isfinite(one.values).any():
+            kept.append(one)
     read = [one for some in (*by_metric.values(), *panels.values()) for one in some]
     if not read:
         raise UserError(
@@ -47,6 +50,8 @@ def record_of_series(place: str, series: Sequence[TimeSeries]) -> Record:
     at_s, told = instants_of(read), list[str]()
     columns, of_instances = _columns(by_metric, at_s, told)
     for name, some in panels.items():
+        if not some:
+            continue
         columns[column_of(name)[0]] = _panel(name, some, at_s)  # type: ignore[index]
     if REPLICAS not in columns and of_instances:
         columns[REPLICAS] = _instances(of_instances)

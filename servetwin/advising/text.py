@@ -9,13 +9,15 @@ from typing import Any, Final
 import numpy as np
 
 from servetwin.advising.answer import Advised, OfScaler
-from servetwin.advising.columns import RUNNING, WAITING
+from servetwin.advising.columns import REPLICAS, RUNNING, WAITING
 from servetwin.advising.steps import Steps, advised_steps, at, mean, recorded_steps, simulated_steps
 from servetwin.report.number_text import NOTHING, counted, duration, is_known, number, share, whole
 from servetwin.run.heartbeat import left_text
 
-ADVISED: Final = "advised: from the recorded instances, each time anew"
-SIMULATED: Final = "simulated: a run of its own with the record's arrivals"
+ADVISED: Final = "advised: from the recorded instances, each time anew; those that start are counted"
+SIMULATED: Final = (
+    "simulated: a run of its own with the record's arrivals; those that take requests are counted"
+)
 _SINCE_1970: Final = 1e9
 """Times from here on are seconds since 1970, and not since a start of the file's own."""
 
@@ -54,8 +56,9 @@ def rows(advised: Advised) -> list[list[str]]:
     """Return a row for each scaler that could be asked or ran, after one of the record."""
     record, table = advised.record, list[list[str]]()
     steps = recorded_steps(record)
-    first = ["recorded", NOTHING, number(mean(steps, record.end_s)), _count(np.nanmax(steps[1])), NOTHING]
-    table.append(first + ([] if advised.no_run else [NOTHING] * 5))
+    created = record.since_s, record.columns[REPLICAS]
+    first = ["recorded", NOTHING, *_mean_and_most(created, record.end_s), NOTHING]
+    table.append(first + ([] if advised.no_run else [*_mean_and_most(steps, record.end_s), *[NOTHING] * 3]))
     for one in advised.scalers:
         run = one.run
         if one.advice.missing and (run is None or run.refused):
@@ -65,12 +68,16 @@ def rows(advised: Advised) -> list[list[str]]:
     return table
 
 
+def _mean_and_most(steps: Steps, end_s: float) -> list[str]:
+    return [number(mean(steps, end_s)), _count(np.nanmax(steps[1]))]
+
+
 def _advised(one: OfScaler, end_s: float) -> list[str]:
     decisions = one.advice.decisions
     if not decisions:
         return [NOTHING] * 3
     steps = advised_steps(one.advice)
-    return [number(mean(steps, end_s)), _count(steps[1].max()), share(_agrees(one))]
+    return [*_mean_and_most(steps, end_s), share(_agrees(one))]
 
 
 def _simulated(one: OfScaler, end_s: float) -> list[str]:
@@ -80,8 +87,7 @@ def _simulated(one: OfScaler, end_s: float) -> list[str]:
     steps, numbers = simulated_steps(run, end_s), run.numbers
     control = numbers.get("control", {})
     return [
-        number(mean(steps, end_s)),
-        _count(steps[1].max()),
+        *_mean_and_most(steps, end_s),
         number(control.get("reversals")),
         share(numbers["slo"]["attainment"]),
         duration(numbers["ttft_ms"]["p99"]),
