@@ -25,8 +25,7 @@ from servetwin.report import plots
 from servetwin.report.answer_page import answer, command, page, table
 from servetwin.report.figures import figure
 from servetwin.report.number_text import duration, number, share
-from servetwin.report.page_parts import charts
-from servetwin.report.page_parts import remarks as paragraphs
+from servetwin.report.page_parts import card, charts, named_rows
 from servetwin.run.heartbeat import left_text
 
 _FOOT: Final = (
@@ -52,7 +51,8 @@ def advice_page(advised: Advised, words: str) -> str:
     if decided := _changes(advised):
         names = ["time", "scaler", "recorded", "advised", "why"]
         parts.append(table("Where advice and record differ", names, decided, words=5))
-    parts.append(paragraphs(remarks(advised)))
+    told = [(name, text) for name, _, text in (line.partition(": ") for line in remarks(advised))]
+    parts.append(card("What was taken for what", named_rows(told)))
     parts.append(command(words))
     begun = clock(advised, 0.0)
     return page("Advice", title, f"{begun}, {left_text(advised.record.end_s)}".lstrip(", "), parts, _FOOT)

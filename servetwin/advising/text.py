@@ -34,8 +34,10 @@ def sentence(advised: Advised) -> str:
     if not decided:
         return f"{text}No scaler could be asked."
     nearest = max(decided, key=lambda name: decided[name])
+    if len(advised.scalers) == 1:
+        return f"{text}{nearest} wants as many at {share(decided[nearest])} of its decisions."
     of_all = f"{len(decided)} of {counted(len(advised.scalers), 'scaler')} could be asked"
-    return f"{text}{of_all}; {nearest} agrees most, at {share(decided[nearest])} of its decisions."
+    return f"{text}{of_all}; {nearest} agrees most with it, at {share(decided[nearest])} of its decisions."
 
 
 def _agrees(one: OfScaler) -> float:
