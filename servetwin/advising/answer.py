@@ -61,7 +61,7 @@ class Advised:
     no_run: str
 
 
-def answer(options: AdviseWords, scratch: Path, on_done: Callable[[int, int], None] | None = None) -> Advised:
+def answer(options: AdviseWords, scratch: Path, on_done: Callable[[int], None] | None = None) -> Advised:
     """Return everything. ``scratch``: a folder for the arrivals. Raises UserError and TraceError."""
     record = read_record(options.log, options.renamed)
     if fixed := _FIXED_LENGTHS.fullmatch(options.lengths):
@@ -80,9 +80,8 @@ def answer(options: AdviseWords, scratch: Path, on_done: Callable[[int, int], No
     runs: dict[str, Simulated] = {}
     if not no_run:
         with crew(int(options.own.get("processes", 2))) as submit:
-            tell = None if on_done is None else (lambda done: on_done(done, len(of_scaler)))
             tasks = [submit(simulated, tuple(own)) for own in of_scaler.values()]
-            runs = dict(zip(of_scaler, in_order(tasks, tell), strict=True))
+            runs = dict(zip(of_scaler, in_order(tasks, on_done), strict=True))
     return Advised(
         options=options,
         record=record,

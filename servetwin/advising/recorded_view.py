@@ -27,7 +27,7 @@ from servetwin.advising.columns import (
 from servetwin.advising.record import Record
 from servetwin.advising.time_series import Floats
 from serving.elastic.setup import ModelLimits
-from serving.protocols.scaling import FixedRole, InstanceView, RoleView, ScalingView
+from serving.protocols.scaling import FixedRole, InstanceView, ScalingView
 from serving.protocols.signals import StartingSignals
 from serving.vocabulary.units import NS_PER_S
 
@@ -66,7 +66,10 @@ class RecordedViews:
         self._record, self._model, self._limits = record, model, limits
         self._window_s, self._hits = window_s, prefix_hit_share
         self._since_s = record.since_s
+        self._prompt_tokens = record.mean_length(PROMPT)
+        # Of the place that was looked at last: a scaler looks more often than metrics are scraped.
         self._signals: tuple[int, Any] = (-1, None)
+        self._standing: tuple[int, FixedRole, dict[str, int]] | None = None
 
     def view(self, now_s: float, scraped_s: float | None) -> ScalingView:
         """The view at ``now_s``, with the metrics of the newest instant up to ``scraped_s`` (None: none).
@@ -74,7 +77,7 @@ class RecordedViews:
         Both in seconds since the first instant. The instances are those at ``now_s``.
         """
         at = self._place(scraped_s) if scraped_s is not None and scraped_s >= 0 else None
-        role = self._role(self._place(now_s))
+        role, loads = self._at(self._place(now_s))
         known = {
             "now_ns": round(now_s * NS_PER_S), "model": self._model, "roles": (role,), "migrating_tokens": 0,
             "prefill_tokens_per_s": self._limits.prefill_tokens_per_s, "parked": (),
@@ -82,13 +85,15 @@ class RecordedViews:
             "spare": max(0, role.maximum - role.supply),
             "signals": None if at is None or not self._is_whole(at) else self._signals_at(at),
         }  # fmt: skip
-        known |= self._loads(self._place(now_s))
+        known |= loads
         lacking = {"backlog_tokens": (1, UNFINISHED), "kv_tokens": (1, KV_USE), "has_work": (True, WAITING)}
         return cast(ScalingView, Known(self.missing, known, lacking))
 
-    def role(self, now_s: float) -> RoleView:
-        """The recorded instances."""
-        return self._role(self._place(now_s))
+    def _at(self, at: int) -> tuple[FixedRole, dict[str, int]]:
+        """The recorded instances and loads."""
+        if self._standing is None or self._standing[0] != at:
+            self._standing = at, self._role(at), self._loads(at)
+        return self._standing[1:]
 
     def _place(self, at_s: float) -> int:
         return int(np.searchsorted(self._since_s, at_s + 1e-6, side="right")) - 1
@@ -135,7 +140,7 @@ class RecordedViews:
         serving, waiting, kv_use = (
             float(self._record.serving[at]), self._value(WAITING, at), self._value(KV_USE, at)
         )  # fmt: skip
-        prompt, running = self._record.mean_length(PROMPT), self._value(RUNNING, at)
+        prompt, running = self._prompt_tokens, self._value(RUNNING, at)
         loads: dict[str, int] = {}
         if waiting is not None and prompt is not None:
             loads["backlog_tokens"] = round(waiting * prompt)
@@ -202,7 +207,7 @@ class RecordedViews:
 
     def _instances(self, at: int) -> list[Known]:
         serving = round(float(self._record.serving[at]))
-        shared, prompt = self._shares(at, serving), self._record.mean_length(PROMPT)
+        shared, prompt = self._shares(at, serving), self._prompt_tokens
         names = {WAITING: (1.0, WAITING), RUNNING: (1.0, RUNNING), KV_USE: (1.0, KV_USE)}
         made = []
         for number in range(serving):
@@ -219,7 +224,7 @@ class RecordedViews:
         for column in (WAITING, RUNNING, KV_USE):
             if (mean := self._mean_of(column, span)) is not None:
                 known[column] = mean
-        prompt = self._record.mean_length(PROMPT)
+        prompt = self._prompt_tokens
         if WAITING in known and prompt is not None:
             known["prompt_tokens"] = known[WAITING] * prompt
         lacking = {column: (1.0, column) for column in (WAITING, RUNNING, KV_USE)}

@@ -24,7 +24,7 @@ from servetwin.advising.text import (
 from servetwin.cli.process import telling
 from servetwin.report.text_table import text_table
 from servetwin.results.result_folder import ResultFolder
-from servetwin.run.progress import progress_bar
+from servetwin.run.heartbeat import heartbeat
 
 
 def advise(words: Sequence[str]) -> int:
@@ -57,8 +57,8 @@ def asked(options: AdviseWords, command: str) -> tuple[Advised, str]:
 
 
 def _answer(options: AdviseWords, scratch: Path) -> Advised:
-    with progress_bar("advising") as bar:
-        return answer(options, scratch / ARRIVALS, bar)
+    with heartbeat("advising", len(options.scalers)) as tell:
+        return answer(options, scratch / ARRIVALS, tell)
 
 
 def lines_of(result: Advised) -> list[str]:
