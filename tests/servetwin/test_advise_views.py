@@ -88,8 +88,10 @@ def test_what_each_instance_has_is_its_own_or_an_equal_share() -> None:
 
 def test_rates_and_lengths_are_of_the_window() -> None:
     record = record_of(
-        replicas=[1] * 6, requests_per_s=[1, 1, 2, 3, 4, 5], prompt_tokens_per_s=[100, 100, 200, 300, 400, 500]
-    )  # fmt: skip
+        replicas=[1] * 6,
+        requests_per_s=[1, 1, 2, 3, 4, 5],
+        prompt_tokens_per_s=[100, 100, 200, 300, 400, 500],
+    )
     signals = views_of(record, window_s=30.0).view(75.0, 75.0).signals
     assert signals is not None
     assert signals.requests_per_s == pytest.approx(4.5) and signals.requests == pytest.approx(135)
