@@ -15,11 +15,12 @@ if TYPE_CHECKING:
     from experiments.common.making import Settings
     from experiments.common.recipe import Paper, Recipe
 
-_PAPERS: Final = ("blitzscale", "llumnix", "quart", "scale")
+_PAPERS: Final = ("blitzscale", "llumnix", "quart", "scale", "scalers")
 USAGE: Final = """servetwin reproduce: figures of a paper, ours beside the paper's
 
   servetwin reproduce PAPER list                    the figures there are; PAPER: blitzscale | llumnix | quart
-                                                    | scale (our own study: 64 to 8,192 GPUs)
+                                                    | scale (our own study: 64 to 8,192 GPUs) | scalers
+                                                    (autoscalers beside observed counts, claims, live scaling)
   servetwin reproduce PAPER FIGURE ... out=DIR      make these (all: every one)
   servetwin reproduce all out=DIR                   every figure of every paper, runs and minutes told first
   servetwin reproduce verdicts DIR ...              count the verdicts of kept results again, without runs
@@ -121,8 +122,10 @@ def _paper(name: str) -> "Paper":
             from experiments.llumnix.registry import paper
         case "quart":
             from experiments.quart.registry import paper
-        case _:
+        case "scale":
             from experiments.scale.registry import paper
+        case _:
+            from experiments.scalers.registry import paper
     return paper()
 
 

@@ -136,6 +136,7 @@ def compose(
     for engine in engines.values():
         if engine.state is EngineState.IDLE:
             services[engine.replica.model].started(engine, [])
+    aborts = Aborts(requests, _aborting_of(services), present)
     control: ReplicaControl
     pipelines = serving.pipelines
     if pipelines is not None and pipelines.scaling is not None:
@@ -154,6 +155,7 @@ def compose(
             services=services,
             place=pool.place,
             present=present,
+            end_requests=aborts.end,
             rounds=_rounds(services, serving, present),
             reports=_reports_of(services),
         )
@@ -161,9 +163,7 @@ def compose(
         engines=engines,
         requests=requests,
         services=services,
-        routes=Routes(
-            transfer_ids, _streaming_of(services), Aborts(requests, _aborting_of(services), present)
-        ),
+        routes=Routes(transfer_ids, _streaming_of(services), aborts),
         elastic=control,
         present=present,
     )

@@ -5,6 +5,7 @@ from serving.engine.engine import Engine
 from serving.engine.progress import EngineState
 from serving.protocols.policy_faults import event_text
 from serving.services.service import Routes, Service, Streaming
+from serving.vocabulary.abort import CLIENT_LEFT
 from serving.vocabulary.actions import Action, Fail, Reject
 from serving.vocabulary.current_event import Present
 from serving.vocabulary.errors import PolicyError
@@ -116,7 +117,9 @@ class Controller:
         ended = self.aborts.settle(actions)
         for abort in ended:
             del self.requests[abort.request]
-        self.aborted += len(ended)
+        left = sum([abort.reason == CLIENT_LEFT for abort in ended])
+        self.aborted += left
+        self.failed += len(ended) - left
         if self._scales:
             for replica in sorted({abort.replica for abort in ended if abort.replica >= 0}):
                 self.elastic.ran(now_ns, replica, actions)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from simpy import Environment, Event
 
 from serving.elastic.stall_detection import StallDetector
+from serving.vocabulary.abort import CLIENT_LEFT
 from serving.vocabulary.actions import (
     Abort,
     Action,
@@ -455,9 +456,12 @@ class Simulation:
             self._recorder.refused(self._lives.pop(action.request).request, now_ns, action.reason)
 
     def _abort(self, now_ns: int, action: Abort) -> None:
-        """Drop a request whose client left: at a boundary, if it decodes."""
-        assert self.clients is not None, f"request {action.request} is aborted, and no client gives up"
+        """Drop a request whose client left or whose instance may serve no longer, at a boundary."""
         if action.replica >= 0:
             self._machines[action.replica].preempt(action.request, 0)
-        del self._lives[action.request]
-        self.clients.aborted(now_ns, action)
+        life = self._lives.pop(action.request)
+        if action.reason == CLIENT_LEFT:
+            assert self.clients is not None, f"request {action.request} is aborted, and no client gives up"
+            self.clients.aborted(now_ns, action)
+        else:
+            self._recorder.failed(life.request, now_ns, action.reason)

@@ -22,7 +22,7 @@ from experiments.common.run_store import RunStore
 from experiments.common.scale_times import freeing_s, times_to_capacity
 from experiments.common.set_up import Case, Words
 from experiments.common.sweep import SetUpSweep
-from experiments.common.timelines import kv_shares_of, timelines_of
+from experiments.common.timelines import kv_shares_of, replica_changes_of, timelines_of
 from hwmodels.topology.cluster_file import parse_cluster
 from servetwin.config.compose.compose import load_config
 from servetwin.config.config import RunConfig
@@ -145,7 +145,9 @@ def run_once(case: Case, seed: int) -> RunOutcome:
         ttft_ms=columns["ttft_ms"],
         tpot_ms=columns["tpot_ms"],
         inputs=f"{rate.rule}; step times: {prepared.hardware.step.source.partition(';')[0]}",
-        timelines=timelines_of(columns, done.summary) | kv_shares_of(done.series),
+        timelines=timelines_of(columns, done.summary)
+        | replica_changes_of(done.summary)
+        | kv_shares_of(done.series),
         columns={name: _column(columns, name) for name in case.columns},
         wall_s=perf_counter() - began_s,
     )

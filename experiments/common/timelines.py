@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 STEP_S: Final = 1.0
 KV_SHARES: Final = "kv_shares"
 _NS_PER_S: Final = 1e9
+_STAYS: Final = {"revive": 1, "cancel_drain": 1, "drain": -1}
+_CHANGES: Final = {"ready": {"ready": 1, **_STAYS}, "wanted": {"load": 1, **_STAYS}}
 
 
 def timelines_of(columns: "Mapping[str, NDArray[Any]]", summary: Mapping[str, Any]) -> "dict[str, Line]":
@@ -25,6 +27,31 @@ def timelines_of(columns: "Mapping[str, NDArray[Any]]", summary: Mapping[str, An
     span_s = float(summary.get("duration_s") or 0.0)
     at_s = np.arange(0.0, span_s + STEP_S, STEP_S)
     return {"kv_tokens": (at_s, kv_tokens(columns, at_s)), "instances": (at_s, instances(summary, at_s))}
+
+
+def replica_changes_of(summary: Mapping[str, Any]) -> "dict[str, Line]":
+    """``ready ROLE``, ``wanted ROLE``: how many more (fewer) replicas than at the start, from each time on.
+
+    Ready: those that take requests. Wanted: those that load too, as ``spec.replicas`` of a Deployment.
+    """
+    lines: dict[str, tuple[list[float], list[float]]] = {}
+    for event in summary.get("scale_events") or ():
+        for name, changes in _CHANGES.items():
+            if change := changes.get(event["act"]):
+                at_s, count = lines.setdefault(f"{name} {event['role']}", ([0.0], [0.0]))
+                at_s.append(float(event["t_s"]))
+                count.append(count[-1] + change)
+    return {name: (np.asarray(at_s), np.asarray(count)) for name, (at_s, count) in lines.items()}
+
+
+def least_and_most(line: "Line | None", begin_s: float, end_s: float) -> tuple[int, int]:
+    """Of such changes, from ``begin_s`` up to, not including, ``end_s``; 0 without a change."""
+    if line is None:
+        return 0, 0
+    at_s, count = line
+    first = int(np.searchsorted(at_s, begin_s, side="right")) - 1
+    known = count[first : max(first + 1, int(np.searchsorted(at_s, end_s, side="left")))]
+    return int(known.min()), int(known.max())
 
 
 def kv_shares_of(series: "Mapping[str, Any] | None") -> "dict[str, Line]":

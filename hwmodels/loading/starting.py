@@ -1,6 +1,7 @@
 """How the instances of a run start: cold, warm, hot or pooled, and which terms each kind skips."""
 
 from dataclasses import dataclass
+from math import ceil
 from typing import Final
 
 from hwmodels.loading.start_terms import StartSeconds, StartTerms
@@ -23,7 +24,9 @@ class Starting:
     and graphs wait for parameters. compile_cache: where the next start finds what one start compiled: on its
     ``host``, on all hosts (``shared``), always (``present``) or never (``none``). ready: the initial
     instances have run on their hosts before. total_s: of kind ``total``, seconds from the decision to the
-    first step, parameters included, if these do not take longer.
+    first step, parameters included, if these do not take longer. image_pull_s: of a cold start on a host that
+    has not pulled the container's image. probe_s: time between two readiness probes of a pod, the first one
+    period after its container starts; 0: an instance serves as soon as it can.
     """
 
     kind: str
@@ -32,6 +35,8 @@ class Starting:
     max_num_seqs: int
     ready: bool = True
     total_s: float = 0.0
+    image_pull_s: float = 0.0
+    probe_s: float = 0.0
 
     def of(self, layers: int, ranks: int) -> StartSeconds:
         """Seconds of each term for these layers and GPUs."""
@@ -59,6 +64,13 @@ def after_weights(kind: str, seconds: StartSeconds, cached: bool) -> Terms:
         ("graphs", seconds.graphs),
         ("first_request", seconds.first_request),
     )
+
+
+def until_probe(probe_s: float, running_s: float) -> Terms:
+    """The wait of a container that can serve after ``running_s`` for its next readiness probe."""
+    if not probe_s:
+        return ()
+    return (("readiness_probe", max(1, ceil(round(running_s / probe_s, 9))) * probe_s - running_s),)
 
 
 def seconds_of(terms: Terms) -> float:

@@ -7,6 +7,7 @@ metric and target, unless ``roles`` names those that have one.
 
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import ceil
 from typing import Final
 
@@ -24,23 +25,37 @@ from serving.protocols.scaling import RoleView, ScaleDecision, ScalingView
 from serving.protocols.signals import Signals
 
 ROLES: Final = ("both", "prefill", "decode")
-_POLICY_NS: Final = 15 * NS_PER_S  # periodSeconds of the default scale-up policies
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """At most so many pods, or so many per cent of them if that is more, in ``period_s``."""
+
+    pods: int
+    percent: float = 0.0
+    period_s: float = 15.0
+
+    def __post_init__(self) -> None:
+        if self.pods < 0 or self.percent < 0 or self.pods + self.percent <= 0:
+            raise ValueError("pods and percent must be 0 or more, one of them above 0")
+        positive("period_s", self.period_s)
+
+    def most(self, start: int) -> int:
+        """The largest change from so many pods."""
+        return max(self.pods, ceil(start * self.percent / 100))
 
 
 class Behaviour:
     """How fast an autoscaler may follow its recommendations (``behavior`` of the HPA).
 
-    Up: by the larger of ``up_pods`` and ``up_percent`` within a policy period of 15 s. Down: not below the
-    largest recommendation of the last ``stabilisation_s``.
+    Not below the largest recommendation of the last ``stabilisation_s``, and no faster than ``up`` and
+    ``down`` within their periods; ``down`` None: at once.
     """
 
-    def __init__(self, up_pods: int, up_percent: float, stabilisation_s: float) -> None:
-        if up_pods < 0 or up_percent < 0 or up_pods + up_percent <= 0 or not 0 <= stabilisation_s <= 3600:
-            raise ValueError(
-                "up_pods and up_percent must be 0 or more, one of them above 0, "
-                "and stabilisation_s from 0 to 3600"
-            )
-        self._up_pods, self._up_percent = up_pods, up_percent
+    def __init__(self, up: Pace, stabilisation_s: float, down: Pace | None = None) -> None:
+        if not 0 <= stabilisation_s <= 3600:
+            raise ValueError(f"stabilisation_s is {stabilisation_s}, and must be from 0 to 3600")
+        self._up, self._down = up, down
         self._held = HeldCounts(round(stabilisation_s * NS_PER_S))
         self._changed: dict[tuple[str, str], deque[tuple[int, int]]] = {}  # time, change of the number
 
@@ -49,17 +64,22 @@ class Behaviour:
         changed, now_ns = self._changed.setdefault((view.model, role.role), deque()), view.now_ns
         supply, count = role.supply, self._held.held(view, role, recommended)
         if count > supply:
-            count = min(count, self._most(changed, supply, now_ns))
+            start = supply - self._in_period(changed, now_ns, self._up)
+            count = max(supply, min(count, start + self._up.most(start)))
+        elif count < supply and self._down is not None:
+            start = supply + self._in_period(changed, now_ns, self._down, -1)
+            count = min(supply, max(count, start - self._down.most(start)))
         if count != supply:
             changed.append((now_ns, count - supply))
         return count
 
-    def _most(self, changed: deque[tuple[int, int]], supply: int, now_ns: int) -> int:
-        """The upper limit of scale-up policies, from the count at the start of their period."""
-        while changed and changed[0][0] <= now_ns - _POLICY_NS:
+    def _in_period(self, changed: deque[tuple[int, int]], now_ns: int, pace: Pace, sign: int = 1) -> int:
+        """Pods added (sign -1: removed) in the current period of ``pace``; forgets what no period needs."""
+        longest_s = max(self._up.period_s, self._down.period_s if self._down else 0.0)
+        while changed and changed[0][0] <= now_ns - round(longest_s * NS_PER_S):
             changed.popleft()
-        start = supply - sum([change for _, change in changed if change > 0])
-        return max(start + self._up_pods, ceil(start * (1 + self._up_percent / 100)))
+        begin_ns = now_ns - round(pace.period_s * NS_PER_S)
+        return sum([sign * change for at_ns, change in changed if at_ns > begin_ns and sign * change > 0])
 
 
 class Hpa:
@@ -88,7 +108,7 @@ class Hpa:
         self._roles, self._tolerance = tuple(roles), tolerance
         self.period_s = sync_s
         self._due = Due(period_ns("sync_s", sync_s))
-        self._behaviour = Behaviour(up_pods, up_percent, stabilisation_s)
+        self._behaviour = Behaviour(Pace(pods=up_pods, percent=up_percent), stabilisation_s)
 
     def scale(self, view: ScalingView) -> tuple[ScaleDecision, ...]:
         """Follow the metric, once per ``sync_s``."""

@@ -6,7 +6,7 @@ total by ``threshold`` (AverageValue of an external metric).
 
 from math import ceil
 
-from policies.scaling.hpa import Behaviour
+from policies.scaling.hpa import Behaviour, Pace
 from policies.scaling.metrics import check_metric, is_latency, total
 from policies.scaling.replica_counts import NS_PER_S, Due, ReplicaCounts, period_ns, positive
 from serving.protocols.scaling import RoleView, ScaleDecision, ScalingView
@@ -42,7 +42,7 @@ class Keda:
             raise ValueError(f"polling_s is {polling_s}, and must be a multiple of sync_s={sync_s}")
         self.period_s = sync_s
         self._cooldown_ns = round(cooldown_s * NS_PER_S)
-        self._behaviour = Behaviour(up_pods, up_percent, stabilisation_s)
+        self._behaviour = Behaviour(Pace(pods=up_pods, percent=up_percent), stabilisation_s)
         self._active_ns: dict[tuple[str, str], int] = {}
 
     def scale(self, view: ScalingView) -> tuple[ScaleDecision, ...]:

@@ -18,6 +18,7 @@ OF_INSTANCES: Final[Mapping[str, Sampled]] = {
     "concurrency": lambda instance: instance.waiting + instance.running,
     "kv_use": lambda instance: instance.kv_use,
     "prompt_tokens": lambda instance: instance.prompt_tokens,
+    "in_flight_tokens": lambda instance: instance.in_flight_tokens,
 }
 """Gauges of each instance; queues in front of the instances are divided among them."""
 OF_ARRIVALS: Final[Mapping[str, Callable[[Signals], float]]] = {
@@ -33,7 +34,12 @@ OF_LATENCY: Final = {
 }
 """Latencies of the window, which more instances shorten."""
 NAMES: Final = (*OF_INSTANCES, *OF_ARRIVALS, *OF_LATENCY)
-_QUEUED: Final = ("waiting", "concurrency")
+QUEUED: Final[Mapping[str, Callable[[Signals], float]]] = {
+    "waiting": lambda signals: signals.queued,
+    "concurrency": lambda signals: signals.queued,
+    "in_flight_tokens": lambda signals: signals.queued_tokens,
+}
+"""What waits at no instance yet, which counts for instances that compute prompts."""
 
 
 def check_metric(name: str) -> str:
@@ -58,7 +64,7 @@ def total(metric: str, signals: Signals, role: Role) -> float | None:
     if metric in OF_ARRIVALS:
         return OF_ARRIVALS[metric](signals)
     own = signals.of_role(role)
-    queued = signals.queued if metric in _QUEUED and role != "decode" else 0
+    queued = QUEUED[metric](signals) if metric in QUEUED and role != "decode" else 0
     if not own and not queued:
         return None
     return sum([OF_INSTANCES[metric](instance) for instance in own]) + queued

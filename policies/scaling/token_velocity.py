@@ -5,6 +5,8 @@ llm-d: llm-d-autoscaling, benchmark/token-velocity-autoscaling. TokenScale: arXi
 
 from math import ceil
 
+from policies.scaling.hpa import Behaviour, Pace
+from policies.scaling.metrics import total
 from policies.scaling.replica_counts import Due, HeldCounts, ReplicaCounts, period_ns, positive
 from serving.protocols.scaling import RoleView, ScaleDecision, ScalingView
 from serving.protocols.signals import RoleMeans, Signals
@@ -14,8 +16,10 @@ from serving.vocabulary.estimates import Estimates
 class TokenVelocity:
     """Prefill: prompt tokens in flight over what one instance computes in ``threshold_s``. Decode: KV use.
 
-    Instances that do both take the larger. ``prefill_tokens_per_s``: measured for the model on its GPUs; 0:
-    the run's estimate. The source polls every 15 s and hands the result to an HPA: ``stabilisation_s``.
+    Instances that do both take the larger. ``prefill_tokens_per_s``: measured for the model on its GPUs as
+    prompt tokens / TTFT on idle instances, hand-over included; 0: the run's estimate of the prefill alone.
+    ``threshold_s``: the objective of TTFT less the TTFT on idle instances. The source's ScaledObject polls
+    every 15 s and lets an HPA add a pod every 180 s and take one every 300 s.
     """
 
     reads_signals = True
@@ -27,15 +31,21 @@ class TokenVelocity:
         threshold_s: float = 1.5,
         kv_use: float = 0.8,
         poll_s: float = 15.0,
+        tolerance: float = 0.1,
+        up_s: float = 180.0,
+        down_s: float = 300.0,
         stabilisation_s: float = 300.0,
     ) -> None:
-        if prefill_tokens_per_s < 0 or not 0 < kv_use <= 1 or stabilisation_s < 0:
+        if prefill_tokens_per_s < 0 or not 0 < kv_use <= 1 or not 0 <= tolerance < 1:
             raise ValueError(
-                "prefill_tokens_per_s and stabilisation_s must be 0 or more, kv_use above 0 and at most 1"
+                "prefill_tokens_per_s must be 0 or more, kv_use above 0 and at most 1, "
+                "and tolerance 0 or more and below 1"
             )
         self._velocity, self._threshold_s = prefill_tokens_per_s, positive("threshold_s", threshold_s)
-        self._kv_use, self.period_s = kv_use, poll_s
-        self._due, self._held = Due(period_ns("poll_s", poll_s)), HeldCounts(round(stabilisation_s * 1e9))
+        self._kv_use, self._tolerance, self.period_s = kv_use, tolerance, poll_s
+        self._due = Due(period_ns("poll_s", poll_s))
+        up, down = Pace(pods=1, period_s=up_s), Pace(pods=1, period_s=down_s)
+        self._behaviour = Behaviour(up, stabilisation_s, down)
 
     def scale(self, view: ScalingView) -> tuple[ScaleDecision, ...]:
         """Follow the tokens, once per poll."""
@@ -43,10 +53,9 @@ class TokenVelocity:
             return ()
         counts = ReplicaCounts(view)
         for role in view.roles:
-            if not role.supply:
-                continue
-            wanted, reason = self._wanted(view, view.signals, role)
-            counts.set(role, self._held.held(view, role, max(1, wanted)), reason)
+            if role.supply:
+                wanted, reason = self._wanted(view, view.signals, role)
+                counts.set(role, self._behaviour.allowed(view, role, max(1, wanted)), reason)
         return counts.decisions()
 
     def no_change_until_ns(self, view: ScalingView) -> int:
@@ -54,21 +63,23 @@ class TokenVelocity:
         return self._due.next_ns(view)
 
     def _wanted(self, view: ScalingView, signals: Signals, role: RoleView) -> tuple[int, str]:
-        own = signals.of_role(role.role)
-        prefill = decode = 0
-        words = list[str]()
+        wanted, words = 0, list[str]()
         if role.role != "decode":
             velocity = self._velocity or view.prefill_tokens_per_s
-            tokens = max(sum([instance.prompt_tokens for instance in own]), view.backlog_tokens)
-            prefill = ceil(tokens / (velocity * self._threshold_s))
+            tokens = total("in_flight_tokens", signals, role.role) or 0
+            wanted = self._count(tokens / (velocity * self._threshold_s), role)
             words.append(
-                f"{tokens} prompt tokens in flight at {velocity:.0f}/s within {self._threshold_s:g} s"
+                f"{tokens:.0f} prompt tokens in flight at {velocity:.0f}/s within {self._threshold_s:g} s"
             )
         if role.role != "prefill":
-            used = sum([instance.kv_use for instance in own])
-            decode = ceil(used / self._kv_use)
+            used = total("kv_use", signals, role.role) or 0.0
+            wanted = max(wanted, self._count(used / self._kv_use, role))
             words.append(f"KV memory of {used:.2f} instances at {self._kv_use:g}")
-        return max(prefill, decode), ", ".join(words)
+        return wanted, ", ".join(words)
+
+    def _count(self, instances: float, role: RoleView) -> int:
+        """Whole instances; as many as there are while the difference is within the tolerance."""
+        return role.supply if abs(instances / role.supply - 1) <= self._tolerance else ceil(instances)
 
 
 class TokenScale:

@@ -37,7 +37,7 @@ _SERVES: Final = (Assign, Reject, Run, Interrupt, Preempt)
 
 def driver_actions(config: RunConfig) -> frozenset[type]:
     """Return the actions that the simulated driver executes. UserError for an unknown action name."""
-    able, text = carries_out(has_data_plane(config), _give_up(config)), config.driver.carries_out
+    able, text = carries_out(has_data_plane(config), _ends_requests(config)), config.driver.carries_out
     return able if text is None else able & _actions_of(text)
 
 
@@ -95,12 +95,12 @@ def needed_actions(config: RunConfig) -> frozenset[type]:
         }
     if system.scales_stages:
         needed |= {AllocateGpus, Load, ReleaseGpus, StopLoad, Wake}
-    return frozenset(needed | {*_if(faults, Fail), *_if(_give_up(config), Abort)})
+    return frozenset(needed | {*_if(faults, Fail), *_if(_ends_requests(config), Abort)})
 
 
-def _give_up(config: RunConfig) -> bool:
-    """Return whether clients may go away before they have their answers."""
-    return config.trace.client_timeout_s is not None
+def _ends_requests(config: RunConfig) -> bool:
+    """Return whether requests may end early: clients go away, or drained instances may not finish them."""
+    return config.trace.client_timeout_s is not None or config.system.instances.drain_s is not None
 
 
 def _if(holds: bool, *kinds: type) -> Iterable[type]:

@@ -107,6 +107,7 @@ def elastic_of(config: RunConfig, prototypes: Mapping[str, Replica], estimates: 
         period_ns=period_ns,
         park_ns=round(system.instances.keep_parameters_ms * NS_PER_MS),
         signals=signals,
+        grace_ns=None if system.instances.drain_s is None else round(system.instances.drain_s * NS_PER_S),
     )
     provisioner = make_policy("system/provision", system.provision, estimates=estimates)
     live: LivePolicy | None = None

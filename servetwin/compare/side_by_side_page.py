@@ -9,7 +9,8 @@ from servetwin.compare.bootstrap import Difference
 from servetwin.compare.side_by_side import LATENCIES, PERCENTS, WHOLE, Beside, SideBySide
 from servetwin.report.answer_page import answer, command, page, table
 from servetwin.report.metric_text import value_text
-from servetwin.report.number_text import NOTHING
+from servetwin.report.number_text import NOTHING, section
+from servetwin.report.starts import different_starts, preparation_s
 from servetwin.results.ranges import value_of
 
 _FOOT = (
@@ -59,9 +60,18 @@ def rows(comparison: SideBySide) -> list[list[str]]:
 
 
 def sentences(comparison: SideBySide) -> list[str]:
-    """Return, per run, which run is better in mean and tail of the time to first token."""
+    """Return how starts differ, and per run, which run is better in mean and tail of TTFT."""
+    seconds = {
+        name: one
+        for name, result in zip(comparison.names, comparison.results, strict=True)
+        if (one := preparation_s(section(section(result.summary, "starts"), "median_s"))) is not None
+    }
     return [
-        _sentence(name, beside) for name, beside in zip(comparison.names[1:], comparison.against, strict=True)
+        *different_starts(seconds),
+        *(
+            _sentence(name, beside)
+            for name, beside in zip(comparison.names[1:], comparison.against, strict=True)
+        ),
     ]
 
 

@@ -116,6 +116,29 @@ class InstancesConfig:
         within=Range(low=0, high=86_400),
         read_by=(SIMULATION,),
     )
+    image_pull_s: float = key(
+        "with start=cold: seconds in which a host pulls the container's image, once",
+        default=0.0,
+        omit=0.0,
+        within=Range(low=0, high=86_400),
+        read_by=(SIMULATION,),
+    )
+    probe_s: float = key(
+        "with start=cold or warm: seconds between two readiness probes, counted from the container's start "
+        "(Kubernetes: periodSeconds, 10 by default); 0: an instance serves as soon as it can",
+        default=0.0,
+        omit=0.0,
+        within=Range(low=0, high=86_400),
+        read_by=(SIMULATION,),
+    )
+    drain_s: float | None = key(
+        "seconds that a drained instance may go on with its requests; then they fail (Kubernetes' "
+        "terminationGracePeriodSeconds, 30 by default). null: until all are served",
+        default=None,
+        omit=None,
+        within=Range(low=0, high=86_400),
+        read_by=(SCALER,),
+    )
     compile_cache: str = key(
         "with `cold` and `hot`: where later starts find an earlier compilation: on the same "
         "`host`, on all hosts (`shared`), `present` from the beginning, or nowhere (`none`)",

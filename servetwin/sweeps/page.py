@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 from typing import Final
 
 import numpy as np
@@ -14,6 +15,7 @@ from servetwin.report.figures import figure
 from servetwin.report.metric_text import name_of, value_text
 from servetwin.report.number_text import counted
 from servetwin.report.page_parts import charts
+from servetwin.report.starts import different_starts, preparation_s
 from servetwin.sweeps.headline import USUAL, headline
 from servetwin.sweeps.table import SEED, SweepRuns, Values, differences, means, setting_of, typed
 from servetwin.sweeps.text import difference_text, interval_text, setting_name
@@ -62,7 +64,27 @@ def has_intervals(sweep: SweepRuns) -> bool:
 
 def remarks(sweep: SweepRuns) -> list[str]:
     """Return the remarks to read before the numbers."""
-    return [*_objectives(sweep), *_why_no_interval(sweep), *_several_gpus(sweep), *refusals(sweep)]
+    return [
+        *_starts(sweep),
+        *_objectives(sweep),
+        *_why_no_interval(sweep),
+        *_several_gpus(sweep),
+        *refusals(sweep),
+    ]
+
+
+def _starts(sweep: SweepRuns) -> list[str]:
+    """Return the remark on settings whose instances start differently."""
+    seconds = dict[str, list[float]]()
+    for point, outcome in sweep.rows():
+        known = {
+            name: outcome.numbers[key]
+            for name in ("total", "weights")
+            if (key := f"starts.median_s.{name}") in outcome.numbers
+        }
+        if (one := preparation_s(known)) is not None:
+            seconds.setdefault(setting_name(setting_of(point)), []).append(one)
+    return different_starts({name: fmean(several) for name, several in seconds.items()})
 
 
 def _objectives(sweep: SweepRuns) -> list[str]:

@@ -72,7 +72,7 @@ class Deployment:
             residency=residency,
         )
         self._progress = LoadProgress(copies, placement, setup.limits, residency)
-        self.drains = Drains(placement, self._progress, copies)
+        self.drains = Drains(placement, self._progress, copies, setup.grace_ns)
 
     def start(self, now_ns: int, decision: ScaleDecision, actions: list[Action]) -> MissingInstances | None:
         """Occupy slots and begin the loads that the provisioner chose; returns what cannot be started."""

@@ -1,4 +1,7 @@
-"""Draining instances take no new requests and leave once they are empty and no load needs them."""
+"""Draining instances take no new requests and leave once they are empty and no load needs them.
+
+With a grace period, what an instance still serves at its end fails, as in a pod that Kubernetes kills.
+"""
 
 from serving.elastic.load_progress import LoadProgress
 from serving.elastic.placement import Placement
@@ -7,12 +10,22 @@ from serving.vocabulary.actions import Action
 
 
 class Drains:
-    """Drains instances. ``drained``: those whose GPUs are released as soon as possible."""
+    """Drains instances. ``drained``: those whose GPUs are released as soon as possible.
 
-    __slots__ = ("_copies", "_loads", "_placement", "drained")
+    ``grace_ns``: how long a drained instance may go on with its requests; None: until they are served.
+    """
 
-    def __init__(self, placement: Placement, loads: LoadProgress, copies: CheckedCopies) -> None:
-        self._placement = placement
+    __slots__ = ("_copies", "_grace_ns", "_loads", "_placement", "_until_ns", "drained")
+
+    def __init__(
+        self,
+        placement: Placement,
+        loads: LoadProgress,
+        copies: CheckedCopies,
+        grace_ns: int | None = None,
+    ) -> None:
+        self._placement, self._grace_ns = placement, grace_ns
+        self._until_ns: dict[int, int] = {}  # of drained instances with a grace period: its end
         self._loads = loads
         self._copies = copies
         self.drained: set[int] = set()
@@ -21,20 +34,27 @@ class Drains:
         """Drain an instance: it takes no new requests and is released when it is empty."""
         self._placement.instances.drain(number)
         self.drained.add(number)
+        if self._grace_ns is not None:
+            self._until_ns[number] = now_ns + self._grace_ns
         self._placement.service_of(number).leave(number, actions)
         self.release_gpus(now_ns, number, actions)
+
+    def overdue(self, now_ns: int) -> list[int]:
+        """Requests of instances whose grace period is over."""
+        late = [number for number, until_ns in self._until_ns.items() if until_ns <= now_ns]
+        return [request for number in late for request in self._placement.requests_of(number)]
 
     def terminate(self, number: int, actions: list[Action]) -> None:
         """Stop new requests to an instance that will be lost; it keeps its GPUs until then."""
         leaves = self._placement.instances.live[number].state == "serving"
         self._placement.instances.terminate(number)
-        self.drained.discard(number)
+        self.forget(number)
         if leaves:  # else it has left its service already
             self._placement.service_of(number).leave(number, actions)
 
     def cancel(self, number: int, actions: list[Action]) -> None:
         """Cancel a drain: the instance takes requests again."""
-        self.drained.discard(number)
+        self.forget(number)
         self._placement.instances.cancel_drain(number)
         self._placement.join(number, actions)
 
@@ -62,7 +82,7 @@ class Drains:
             self._loads.reload(now_ns, (reload,), actions)
         if self._loads.needs(number) or not self._copies.may_release(part, number):
             return
-        self.drained.discard(number)
+        self.forget(number)
         self._copies.left(part, number, now_ns)
         self._placement.vacate(now_ns, number, "empty", actions)
 
@@ -78,9 +98,10 @@ class Drains:
                 self.release_gpus(now_ns, instance.replica.id, actions)
 
     def forget(self, number: int) -> None:
-        """Drop a lost instance."""
+        """Drop an instance that drains no longer."""
         self.drained.discard(number)
+        self._until_ns.pop(number, None)
 
     def waits(self) -> bool:
         """Whether a drained instance needs a tick to be checked; busy ones are checked at their reports."""
-        return not all(map(self._placement.at_work, self.drained))
+        return bool(self._until_ns) or not all(map(self._placement.at_work, self.drained))

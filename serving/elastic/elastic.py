@@ -5,7 +5,7 @@ looks at a model without instances as soon as a request arrives; docs/STATES.md 
 ``serving.elastic.deployment`` carries out what the policies decide.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 
@@ -26,6 +26,7 @@ from serving.protocols.scale_answers import CheckedArbiter, CheckedScaler, taken
 from serving.protocols.scaling import OBSTACLES, Obstacle, ScaleDecision, ScalingView
 from serving.services.rounds import Rounds, Ticks
 from serving.services.service import Service
+from serving.vocabulary.abort import GRACE_OVER
 from serving.vocabulary.actions import Action
 from serving.vocabulary.current_event import Present
 from serving.vocabulary.events import (
@@ -48,8 +49,8 @@ class Elastic:
     """Asks the scaling policies and lets ``deployment`` carry out their decisions."""
 
     __slots__ = (
-        "_last_ran_ns", "_live", "_offers", "_present", "_roles", "_scaler", "_services", "_setup",
-        "_shortage", "_signals", "answers", "deployment", "looks", "scales", "ticks", "touched",
+        "_end_requests", "_last_ran_ns", "_live", "_offers", "_present", "_roles", "_scaler", "_services",
+        "_setup", "_shortage", "_signals", "answers", "deployment", "looks", "scales", "ticks", "touched",
     )  # fmt: skip
 
     def __init__(
@@ -61,14 +62,16 @@ class Elastic:
         services: Mapping[str, Service],
         place: Callable[[Replica, Role, bool], None],
         present: Present,
+        end_requests: Callable[[Iterable[int], str], None],
         rounds: Rounds | None = None,
         reports: Mapping[str, LoadReports] = MappingProxyType({}),
     ) -> None:
         """``placed``: replicas that serve from the start; ``place`` gives a replica its engine.
 
-        ``rounds``: when instances are paired. ``reports``: load reports by model, if a policy reads them.
+        ``end_requests``: ends requests for a reason, after the event. ``rounds``: when instances are paired.
+        ``reports``: load reports by model, if a policy reads them.
         """
-        self.scales, self._present = True, present
+        self.scales, self._present, self._end_requests = True, present, end_requests
         self._setup = setup = parts.setup
         self._scaler = CheckedScaler(parts.policies.scaler)
         self.deployment = Deployment(parts, placed, engines, services, place)
@@ -236,6 +239,8 @@ class Elastic:
             self._look_at_models(now_ns, actions)
         if self.deployment.drains.drained:
             self.deployment.drains.reclaim_all(now_ns, actions)
+            if late := self.deployment.drains.overdue(now_ns):
+                self._end_requests(late, GRACE_OVER)
         if self.looks.active or self._shortage.starved or self.deployment.drains.waits():
             self.ticks.arm(now_ns, actions)
 

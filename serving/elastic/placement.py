@@ -95,6 +95,14 @@ class Placement:
         self._residency.clear(("replica", number))
         actions.append(ReleaseGpus(number, reason))
 
+    def requests_of(self, number: int) -> list[int]:
+        """Requests in the instance's queue or batch, with KV on it, or with KV on the way to it."""
+        engine = self._engines[number]
+        here = (*engine.waiting, *engine.unseen_arrivals, *engine.attached, *engine.outgoing)
+        joining = (progress for batch in engine.joining for progress in batch)
+        known = [progress.id for progress in (*here, *joining)]
+        return list(dict.fromkeys([*engine.running, *known, *self.service_of(number).held(number)]))
+
     def at_work(self, number: int) -> bool:
         """Whether the instance is busy, so that a report will follow."""
         return self._engines[number].state in AT_WORK

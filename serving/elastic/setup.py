@@ -41,7 +41,8 @@ class ElasticSetup:
     """The fixed settings; ``prototypes`` and ``limits`` by model.
 
     ``period_ns``: time between two looks of the load monitor. ``park_ns``: how long parameters stay on
-    reclaimed GPUs. ``signals``: when metrics are scraped; None: the scaler reads none.
+    reclaimed GPUs. ``signals``: when metrics are scraped; None: the scaler reads none. ``grace_ns``: how
+    long a drained instance may go on with its requests; None: until they are served.
     """
 
     cluster: ClusterMap
@@ -50,6 +51,7 @@ class ElasticSetup:
     period_ns: int
     park_ns: int
     signals: SignalRules | None = None
+    grace_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -157,6 +157,7 @@ class ModelSignals:
                 starting=self._starting(now_ns),
                 means=tuple([self._mean(role) for role in self._roles]),
                 measured=self._counts.measured(self._model, begin_ns, now_ns),
+                queued_tokens=self._queued_tokens(shown),
             )
         )
 
@@ -185,6 +186,7 @@ class ModelSignals:
             kv_use=min(1.0, max(0.0, 1 - free / blocks)) if blocks else 0.0,
             prompt_tokens=sum([progress.known_tokens - progress.computed for progress in begun]),
             ready_ns=self._loads.ready_ns.get(number, 0),
+            in_flight_tokens=sum([progress.known_tokens for progress in (*begun, *engine.outgoing)]),
         )
 
     def _level(self, shown: Sequence[InstanceSignals]) -> dict[Role, _Level]:
@@ -235,6 +237,10 @@ class ModelSignals:
                 if instance.state == "loading"
             ]
         )
+
+    def _queued_tokens(self, shown: Sequence[InstanceSignals]) -> int:
+        """Prompt tokens that no instance has: of the backlog, what instances do not compute."""
+        return max(0, self._service.backlog_tokens - sum([instance.prompt_tokens for instance in shown]))
 
     def _oldest_wait_s(self, now_ns: int) -> float:
         heads = [

@@ -19,6 +19,8 @@ class InstanceSignals:
 
     ``waiting``: requests in its own queue. ``running``: requests of its batch. ``kv_use``: share of its KV
     memory in use. ``prompt_tokens``: of its prompts, not computed yet. ``ready_ns``: when it began to serve.
+    ``in_flight_tokens``: prompts of its requests that have no token yet, whole; at a prefill instance also
+    those whose KV a decode instance has not received.
     """
 
     id: int
@@ -28,6 +30,7 @@ class InstanceSignals:
     kv_use: float
     prompt_tokens: int
     ready_ns: int
+    in_flight_tokens: int = 0
 
 
 @fact
@@ -67,8 +70,9 @@ class Signals:
     ``scraped_ns``: when it was taken. ``window_ns``: the time before it over which rates, ``means`` and
     ``measured`` were taken; shorter at the start of a run. ``requests`` and ``prompt_tokens``: that arrived
     in the window. ``measured``: latencies, and lengths of *finished* requests, in the window.
-    ``queued``: requests at no instance yet. ``oldest_wait_s``: how long the first request of all queues has
-    waited. ``prefix_hit_share``: share of the prompt tokens looked up in prefix caches that were found.
+    ``queued``: requests at no instance yet; ``queued_tokens``: their prompts. ``oldest_wait_s``: how long
+    the first request of all queues has waited. ``prefix_hit_share``: share of the prompt tokens looked up in
+    prefix caches that were found.
     ``instances``: those that take requests, by id. ``starting``: those that load, by id.
     """
 
@@ -83,6 +87,7 @@ class Signals:
     starting: tuple[StartingSignals, ...]
     means: tuple[RoleMeans, ...]
     measured: Measured = NOTHING
+    queued_tokens: int = 0
 
     @property
     def requests_per_s(self) -> float:

@@ -1,10 +1,11 @@
-"""How far the abort of a request is whose client has gone away."""
+"""How far the abort of a request is whose client has gone away, or whose instance may serve no longer."""
 
 from enum import IntEnum
 from typing import Final
 
 # The reason of the actions that let it go.
 CLIENT_LEFT: Final = "its client left"
+GRACE_OVER: Final = "the grace period of its instance ended"
 
 
 class AbortState(IntEnum):

@@ -13,6 +13,7 @@ from hwmodels.loading.starting import (
     after_weights,
     before_weights,
     seconds_of,
+    until_probe,
 )
 from hwmodels.models.load_units import Shape, model_units
 from serving.vocabulary.actions import Load
@@ -51,8 +52,8 @@ class Starts:
     """
 
     __slots__ = (
-        "_asleep_s", "_checked", "_compiled", "_compiling", "_open", "_per_host", "_placement", "_residency",
-        "_shapes", "_starting", "records",
+        "_asleep_s", "_checked", "_compiled", "_compiling", "_open", "_per_host", "_placement", "_pulled_s",
+        "_residency", "_shapes", "_starting", "records",
     )  # fmt: skip
 
     def __init__(
@@ -70,11 +71,13 @@ class Starts:
         self._compiled: set[Compiled] = set()
         self._compiling: dict[tuple[int, int], tuple[Compiled, float]] = {}  # and its end
         self._checked: set[tuple[int, tuple[int, ...]]] = set()  # place, GPUs with a stored P2P check
+        self._pulled_s: dict[int, float] = {}  # host -> when it has the container's image
         self._asleep_s: dict[int, float] = {}  # GPU -> when the process that falls asleep there has left it
         if starting is not None and starting.ready:
             for number, gpus in placement.gpus_of.items():
                 self._compiled.add(self._cache_of(placement.part_of[number], gpus))
                 self._checked.add(self._check_of(gpus))
+                self._pulled_s[gpus[0] // self._per_host] = 0.0
 
     def loader(self, load: Load, usual: str) -> str:
         """The loader of a load: a process that wakes copies its own memory, with any file loader."""
@@ -104,6 +107,8 @@ class Starts:
         terms = before_weights(kind, starting.of(len(part), len(gpus)), self._is_checked(gpus))
         if starting.kind == "hot":
             terms = (("falls_asleep", self._still_s(now_s, gpus)), *terms)
+        if starting.image_pull_s:
+            terms = (("image_pull", self._pull_s(now_s, gpus)), *terms)
         return StartRecord(load=load.load, target=target, kind=kind, compiled="", terms=terms, asked_s=now_s)
 
     def after(self, now_s: float, load: Load, target: int, part: Part) -> float:
@@ -127,6 +132,8 @@ class Starts:
             if not cached:
                 self._compiling[load.load, target] = cache, now_s + seconds.compile_whole
         self._checked.add(self._check_of(gpus))
+        running_s = now_s + seconds_of(terms) - record.asked_s - dict(record.terms).get("image_pull", 0.0)
+        terms = (*terms, *until_probe(self._starting.probe_s, running_s))
         whole = *record.terms, *terms
         self._open[load.load, target] = StartRecord(
             load=load.load,
@@ -160,6 +167,12 @@ class Starts:
         left_s = now_s + size_bytes / len(gpus) / self._starting.terms.sleep_bytes_per_s
         for gpu in gpus:
             self._asleep_s[gpu] = left_s
+
+    def _pull_s(self, now_s: float, gpus: tuple[int, ...]) -> float:
+        """Seconds until the host has the image; the first start there pulls it, others wait for that."""
+        assert self._starting is not None
+        done_s = self._pulled_s.setdefault(gpus[0] // self._per_host, now_s + self._starting.image_pull_s)
+        return max(0.0, done_s - now_s)
 
     def _still_s(self, now_s: float, gpus: tuple[int, ...]) -> float:
         return max(0.0, max([self._asleep_s.get(gpu, now_s) for gpu in gpus]) - now_s)

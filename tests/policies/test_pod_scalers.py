@@ -10,6 +10,7 @@ from policies.scaling.keda import Keda
 from policies.scaling.kpa import Apa, Kpa
 from policies.scaling.token_velocity import HeteroScale, TokenScale, TokenVelocity
 from policies.scaling.wva import WvaV1, WvaV2
+from serving.protocols.scaling import FixedRole
 from serving.vocabulary.estimates import Estimates, ModelEstimates
 from serving.vocabulary.measured import Latency, Measured
 from tests.worlds.signals import arrived, change, role_of, signals_of, view_of
@@ -116,16 +117,35 @@ def test_apa_stays_in_its_band_and_doubles_at_most() -> None:
 
 
 def test_token_velocity_by_its_formula() -> None:
-    """Prefill: 6,000 tokens over 1,000/s x 1.5 s. KV use of 3 instances at 0.9 over 0.8."""
-    role = role_of(3)
-    view = view_of(15, role, signals_of(15, role, prompt_tokens=2000, kv_use=0.9))
-    assert change(TokenVelocity().scale(view)) == 1
-    faster = TokenVelocity(prefill_tokens_per_s=2000.0)
-    assert change(faster.scale(view)) == 1  # 2 by prefill, ceil(2.7 / 0.8) = 4 by memory
-    prefill = replace(role, role="prefill")
-    alone = replace(signals_of(15, prefill, prompt_tokens=2000), means=())
-    assert change(TokenVelocity(prefill_tokens_per_s=2696.0).scale(view_of(15, prefill, alone))) == 0
-    assert change(TokenVelocity(prefill_tokens_per_s=800.0).scale(view_of(15, prefill, alone))) == 2
+    """Prefill: tokens in flight over velocity x threshold. KV use of 3 instances at 0.9 over 0.8."""
+
+    def wanted(role: FixedRole, tokens: int, velocity: float, at_s: float = 15.0, **gauges: float) -> int:
+        signals = signals_of(at_s, role, in_flight_tokens=tokens, **gauges)
+        return change(TokenVelocity(prefill_tokens_per_s=velocity).scale(view_of(at_s, role, signals)))
+
+    role, prefill = role_of(3), role_of(3, role="prefill")
+    assert wanted(role, 2000, 1000.0, kv_use=0.9) == 1  # 6,000 / 1,500 = 4 and ceil(2.7 / 0.8) = 4
+    assert wanted(role, 2000, 2000.0, kv_use=0.9) == 1  # 2 by prefill, 4 by memory
+    assert wanted(prefill, 2000, 800.0, kv_use=0.9) == 1  # 5, but one pod in 180 s
+    assert wanted(prefill, 2000, 1300.0) == 0  # 3.08 is within 10 % of 3
+    assert wanted(prefill, 2000, 1200.0) == 1  # 3.33
+    assert wanted(role_of(3, role="decode"), 9000, 100.0, kv_use=0.5) == 0  # 1.9 wanted: 3 are held for 300 s
+    queued = replace(signals_of(15, prefill), queued_tokens=5000)
+    assert change(TokenVelocity(prefill_tokens_per_s=1000.0).scale(view_of(15, prefill, queued))) == 1
+
+
+def test_token_velocity_adds_a_pod_every_180_s_and_takes_one_every_300_s() -> None:
+    """The behaviour of the source's ScaledObject, on tokens that would want ten and then one."""
+    scaler = TokenVelocity(prefill_tokens_per_s=1000.0, threshold_s=1.0)
+    count, changes = 1, list[tuple[int, int]]()
+    for at_s in range(15, 2000, 15):
+        role = role_of(count, role="prefill")
+        signals = replace(signals_of(at_s, role), queued_tokens=10_000 if at_s <= 500 else 900)
+        by = change(scaler.scale(view_of(at_s, role, signals)))
+        if by:
+            changes.append((at_s, by))
+        count += by
+    assert changes == [(15, 1), (195, 1), (375, 1), (810, -1), (1110, -1), (1410, -1)]
 
 
 def test_wva_v1_adds_one_at_a_time_and_waits_for_it() -> None:

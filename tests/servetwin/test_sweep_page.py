@@ -145,3 +145,25 @@ def test_a_logarithmic_axis_holds_every_positive_value() -> None:
     assert one.high / one.low == pytest.approx(10.0) and one.low < 5.0 < one.high
     none = plots.log_axis("", np.array([0.0, -1.0]))
     assert (none.low, none.high) == (1.0, 10.0)
+
+
+def test_settings_whose_instances_start_differently_are_told_first() -> None:
+    """Where parameters come from is what systems compete in; what else a start takes is not."""
+
+    def compared(*starts: tuple[float, float]) -> list[str]:
+        axis = SweepAxis("system", tuple("abc"[: len(starts)]))
+        points = tuple(Point(place, (), (("system", text),)) for place, text in enumerate(axis.texts))
+        numbers = [
+            {"starts.median_s.total": total, "starts.median_s.weights": part} for total, part in starts
+        ]
+        told = remarks(SweepRuns((axis,), points, tuple(map(PointOutcome, numbers))))
+        assert all("one seed" in line for line in told[1:])
+        return [line for line in told if "one seed" not in line]
+
+    assert compared((2.0, 1.5), (14.0, 13.5)) == []  # SSD beside multicast, both pooled
+    (told,) = compared((2.0, 1.5), (103.0, 13.0), (50.0, 10.0))
+    assert told == (
+        "instances start differently: beside the transfer of parameters a start takes 500 ms with system=a "
+        "and 90.0 s with system=b; what differs between the two may be due to that"
+    )
+    assert compared((36.0, 1.0)) == [] and compared((36.0, 1.0), (60.0, 12.0)) == []

@@ -21,6 +21,7 @@ def check_instance_starts(config: RunConfig) -> None:
             f"system.instances.start={start} has terms of its own, and system.instances.start_total_s="
             f"{total_s:g} takes their place: write one of the two"
         )
+    _check_pod(config)
     if total_s is not None:
         _check_total(config, total_s)
         return
@@ -34,6 +35,21 @@ def check_instance_starts(config: RunConfig) -> None:
     if start == "hot":
         _check_hot(config)
     _check_serving_while_loading(config)
+
+
+def _check_pod(config: RunConfig) -> None:
+    """Refuse terms of a pod with starts that have none."""
+    one = config.system.instances
+    for name, seconds, kinds in (
+        ("image_pull_s", one.image_pull_s, ("cold",)),
+        ("probe_s", one.probe_s, ("cold", "warm")),
+    ):
+        if seconds and one.start not in kinds:
+            said = "start_total_s" if one.start_total_s is not None else f"start={one.start or 'null'}"
+            raise UserError(
+                f"system.instances.{name}={seconds:g} is a part of a pod's start, and "
+                f"system.instances.{said} has no such part: write system.instances.start={' or '.join(kinds)}"
+            )
 
 
 def _check_total(config: RunConfig, total_s: float) -> None:

@@ -24,6 +24,8 @@ def starting_of(config: RunConfig) -> Starting | None:
         max_num_seqs=config.engine.max_num_seqs,
         ready=config.cluster.start == "warm",
         total_s=one.start_total_s or 0.0,
+        image_pull_s=one.image_pull_s,
+        probe_s=one.probe_s,
     )
 
 

@@ -1,0 +1,1 @@
+"""Autoscalers beside observed replica counts, published claims and live scaling."""
