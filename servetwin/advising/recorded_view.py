@@ -36,6 +36,8 @@ QUEUE_AGE: Final = "the age of the queue (no metric of vLLM or SGLang has it)"
 LENGTHS: Final = "the lengths of single requests"
 UNFINISHED: Final = f"{WAITING} and a mean prompt length"
 _ROLE: Final = "both"
+_PROMPTS: Final = ("prompt_tokens", "in_flight_tokens")
+"""Of an instance; the prompts that it computes now are in neither, as no metric has them."""
 
 
 class Known:
@@ -166,7 +168,8 @@ class RecordedViews:
         mean = self._means(span)
         starting = [StartingSignals(one.id, _ROLE, 0, None) for one in role.in_state("loading")]
         known: dict[str, Any] = {
-            "scraped_ns": round(end_s * NS_PER_S), "window_ns": round(window_s * NS_PER_S), "queued": 0,
+            "scraped_ns": round(end_s * NS_PER_S), "window_ns": round(window_s * NS_PER_S),
+            "queued": 0, "queued_tokens": 0,
             "prefix_hit_share": self._hits if (hits := self._value(HITS, at)) is None else hits,
             "instances": tuple(instances), "starting": tuple(starting), "means": (mean,),
             "measured": self._measured(span, window_s), "of_role": lambda _: list(instances),
@@ -214,8 +217,8 @@ class RecordedViews:
             known: dict[str, Any] = {"id": number, "role": _ROLE, "ready_ns": 0}
             known |= {column: float(values[number]) for column, values in shared.items()}
             if WAITING in shared and prompt is not None:
-                known["prompt_tokens"] = known[WAITING] * prompt
-            made.append(Known(self.missing, known, names | {"prompt_tokens": (1.0, UNFINISHED)}))
+                known |= dict.fromkeys(_PROMPTS, known[WAITING] * prompt)
+            made.append(Known(self.missing, known, names | dict.fromkeys(_PROMPTS, (1.0, UNFINISHED))))
         return made
 
     def _means(self, span: slice) -> Known:

@@ -12,6 +12,9 @@ from servetwin.advising.recorded_view import RecordedViews
 from serving.elastic.setup import ElasticSetup, ModelLimits
 from serving.elastic.signals import SignalRules
 from serving.parameters.cluster_map import ClusterMap
+from serving.protocols.scaling import ScalingView
+from serving.protocols.signals import InstanceSignals, RoleMeans, Signals
+from serving.vocabulary.measured import Latency, Measured
 from serving.vocabulary.units import NS_PER_S
 
 LIMITS = ModelLimits(
@@ -121,3 +124,23 @@ def test_what_the_record_lacks_is_noted_when_it_is_asked() -> None:
 def test_while_something_is_not_known_there_are_no_metrics() -> None:
     record = record_of(replicas=[1, 1, 1], waiting=[9, np.nan, 9])
     assert [decision.at_s for decision in hpa_on(record).decisions] == [30]
+
+
+def test_every_question_of_a_view_has_an_answer() -> None:
+    """Fields and properties that scalers may read: what is added to the protocol must be added here."""
+    view = views_of(record_of(replicas=[2, 2], waiting=[1, 2])).view(15.0, 15.0)
+    signals = view.signals
+    assert signals is not None
+    (mean,) = signals.means
+    answered: list[tuple[object, type]] = [
+        (view, ScalingView),
+        (signals, Signals),
+        (signals.instances[0], InstanceSignals),
+        (mean, RoleMeans),
+        (signals.measured, Measured),
+        (signals.measured.ttft, Latency),
+    ]
+    for one, kind in answered:
+        properties = [name for name, value in vars(kind).items() if isinstance(value, property)]
+        missing = [name for name in (*kind.__annotations__, *properties) if not hasattr(one, name)]
+        assert missing == [], kind.__name__
