@@ -52,7 +52,7 @@ def advice_page(advised: Advised, words: str) -> str:
         names = ["time", "scaler", "recorded", "advised", "why"]
         parts.append(table("Where advice and record differ", names, decided, words=5))
     told = [(name, text) for name, _, text in (line.partition(": ") for line in remarks(advised))]
-    parts.append(card("What was taken for what", named_rows(told)))
+    parts.append(card("What was taken for what", named_rows(told, "from sources")))
     parts.append(command(words))
     begun = clock(advised, 0.0)
     return page("Advice", title, f"{begun}, {left_text(advised.record.end_s)}".lstrip(", "), parts, _FOOT)
