@@ -1,4 +1,4 @@
-"""ServeTwin from Python: simulate, sweep and plan, with tables of pandas.
+"""ServeTwin from Python: simulate, sweep, plan and advise, with tables of pandas.
 
 >>> import servetwin as st
 >>> run = st.simulate("system=vllm", trace="azure_conv_like", trace__requests=100)
@@ -13,16 +13,30 @@ given as its class. What a command refuses in a sentence is a ``UserError`` here
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from servetwin.api import Plan, PolicyError, Run, Sweep, UserError, plan, read, simulate, sweep
+    from servetwin.api import (
+        Advice,
+        Plan,
+        PolicyError,
+        Run,
+        Sweep,
+        UserError,
+        advise,
+        plan,
+        read,
+        simulate,
+        sweep,
+    )
 
 __version__: str
 __all__ = [
+    "Advice",
     "Plan",
     "PolicyError",
     "Run",
     "Sweep",
     "UserError",
     "__version__",
+    "advise",
     "plan",
     "read",
     "simulate",

@@ -62,6 +62,7 @@ def _completion(words: Sequence[str], commands: Sequence[str], name: str) -> int
 
 def own_words() -> dict[str, list[str]]:
     """Map command to the keys that it has besides those of a run."""
+    from servetwin.advising.advise_words import OWN as ADVISE
     from servetwin.cli.export import FORMS
     from servetwin.config.compose.clusters import CLUSTER_FAMILIES, topology_names
     from servetwin.planning.objective import AT_LEAST, LATENCIES, STATISTICS
@@ -75,6 +76,7 @@ def own_words() -> dict[str, list[str]]:
     hardware = [f"gpu={name}" for name in (*CLUSTER_FAMILIES, *topology_names())]
     return {
         "plan": [*objectives, *hardware, *prices, "prices=", "split=", *(f"{key}=" for key in PLAN)],
+        "advise": ["log=", "out=", *(f"{key}=" for key in ADVISE)],
         "sweep": ["sweep=", *(f"{key}=" for key in SWEEP)],
         "compare": ["page=", "overwrite=true", "json=true", "format=", "run="],
         "story": ["request=", "instance=", "json=true"],

@@ -21,6 +21,7 @@ from serving.vocabulary.errors import UserError
 # Commands that compose runs from key=value words, with the kind of their runs.
 COMPOSING: Final[Mapping[str, Kind]] = {
     "simulate": "simulate", "sweep": "simulate", "plan": "simulate", "run": "realexec",
+    "advise": "simulate",
     "observe": "realexec", "calibrate": "realexec", "random-checkpoint": "realexec", "fidelity": "realexec",
 }  # fmt: skip
 _READ_OPTIONS: Final = (*COMPOSING, "support", "replay", "completion")
@@ -157,7 +158,7 @@ def _many(command: str, one: bool) -> str:
     """Return the command that runs many times what ``command`` runs once."""
     if one:
         raise UserError("--run is one run and --multirun many: write one of the two")
-    if command in ("simulate", "sweep", "plan"):
+    if command in ("simulate", "sweep", "plan", "advise"):
         return {"simulate": "sweep"}.get(command, command)
     if command in COMPOSING:
         raise UserError(
@@ -360,7 +361,7 @@ def _of_sweep(word: str, key: str, text: str, words: Sequence[str]) -> Iterator[
 
 def _instead(word: str, key: str, command: str) -> str:
     """Return the sentence that names the word to write here."""
-    if command not in ("sweep", "plan") and key.startswith(_SWEEPING):
+    if command not in ("sweep", "plan", "advise") and key.startswith(_SWEEPING):
         added = "workers=N launcher=local|ray" if COMPOSING[command] == "realexec" else "-m, for a sweep"
         return f"'{echo(word)}' is of sweeps: write servetwin sweep, or add {added}, or leave it out"
     begins = [start for start in _INSTEAD if key == start or key.startswith((f"{start}.", f"{start}@"))]

@@ -10,6 +10,7 @@ from servetwin.cli.process import as_process, dispatch
 COMMANDS: Final = {
     "simulate": "servetwin.cli.simulate:simulate",
     "plan": "servetwin.cli.plan:plan",
+    "advise": "servetwin.cli.advise:advise",
     "sweep": "servetwin.cli.sweep:sweep",
     "replay": "servetwin.cli.replay:replay",
     "story": "servetwin.cli.story:story",

@@ -8,7 +8,7 @@ from typing import Final
 _PACKAGES: Final = ("serving", "policies", "hwmodels", "simcore", "traces", "servetwin", "experiments")
 _CONTENT: Final = (".py", ".yaml", ".json")
 # Packages that only display or request runs: changes in them do not change a run's results.
-_SHOWING: Final = ("cli", "compare", "planning", "report", "story", "support", "sweeps")
+_SHOWING: Final = ("advising", "cli", "compare", "planning", "report", "story", "support", "sweeps")
 _OPTIONS: Final = "conf"  # all that runs read of experiments
 
 

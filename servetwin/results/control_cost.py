@@ -105,26 +105,33 @@ def _wanted(arrival_ns: NDArray[np.int64], work_gpu_s: Floats, span_s: float) ->
     return np.bincount(period, weights=work_gpu_s, minlength=_periods(span_s)) / PERIOD_S
 
 
+def serving_changes(events: Sequence[ScaleEvent], placed: Sequence[Replica]) -> list[tuple[float, str, int]]:
+    """Return (time in s, model, 1 or -1) whenever an instance begins or ends to take requests, in order.
+
+    ``placed``: those that took requests from the start, which are no change.
+    """
+    changes, there = list[tuple[float, str, int]](), {replica.id for replica in placed}
+    for event in events:
+        at_s = event.now_ns / NS_PER_S
+        if event.act in _SERVES and event.replica not in there:
+            there.add(event.replica)
+            changes.append((at_s, event.model, 1))
+        elif event.act in _ENDS and event.replica in there:
+            there.discard(event.replica)
+            changes.append((at_s, event.model, -1))
+    return changes
+
+
 def _serving(
     events: Sequence[ScaleEvent], placed: Sequence[Replica], gpus_of: Mapping[str, int], span_s: float
 ) -> Floats:
     """Return, for each period, the GPUs of instances that take requests, in the mean."""
     import numpy as np
 
-    changes = [(0.0, float(sum(len(replica.gpus) for replica in placed)))]
-    there = {replica.id for replica in placed}
-    for event in events:
-        size, at_s = gpus_of.get(event.model, 0), event.now_ns / NS_PER_S
-        if event.act in _SERVES and event.replica not in there:
-            there.add(event.replica)
-            changes.append((at_s, float(size)))
-        elif event.act in _ENDS and event.replica in there:
-            there.discard(event.replica)
-            changes.append((at_s, -float(size)))
     edges = np.arange(_periods(span_s) + 1) * PERIOD_S
-    area = np.zeros(len(edges))
-    for at_s, gpus in changes:
-        area += gpus * np.maximum(0.0, edges - at_s)
+    area = edges * sum(len(replica.gpus) for replica in placed)
+    for at_s, model, change in serving_changes(events, placed):
+        area += change * gpus_of.get(model, 0) * np.maximum(0.0, edges - at_s)
     served: Floats = np.diff(area) / PERIOD_S
     return served
 

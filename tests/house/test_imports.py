@@ -233,7 +233,7 @@ ROOMS = {
     ),
     "servetwin": (
         "shadowed_packages", "config", "assemble", "results", "story", "report", "run", "sweeps", "compare",
-        "export", "planning", "support", "cli", "api", "__main__",
+        "export", "planning", "advising", "support", "cli", "api", "__main__",
     ),
     "experiments": ("common", "blitzscale", "llumnix", "quart", "scale", "reproduce"),
 }  # fmt: skip

@@ -33,6 +33,7 @@ ASKED: tuple[tuple[tuple[str, ...], set[str]], ...] = (
     (("story", "a", "request=3"), {"time_ns", "what"}),
     (("sweep", *SMALL, "seed=0,1", "processes=1", "out=s"), {"points", "means"}),
     (("plan", *SMALL[:3], *PLAN), {"answer"}),
+    (("advise", "log=log.csv", "system/scaler=hpa"), {"scalers", "recorded_mean"}),
     (("support",), {"model", "gpu"}),
     (("support", "gpu=a100_80g"), {"model", "gpu"}),
     (("support", "model=llama3_8b", "gpu=a100_80g"), {"sections", "kv_tokens"}),
@@ -59,6 +60,7 @@ NEEDS_A_NETWORK = ("traces", "fetch")
 def test_every_command_answers_in_json(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_llmservingsim(here).rename(here / "tables")
     folder(here / "steps", grid())
+    (here / "log.csv").write_text("time,replicas,waiting\n0,1,0\n15,1,9\n30,1,9\n45,1,9\n")
     for words, keys in ASKED:
         if words[:2] == NEEDS_A_NETWORK:
             continue

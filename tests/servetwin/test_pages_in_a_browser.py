@@ -7,6 +7,7 @@ import pytest
 
 from scripts import browser
 from servetwin.cli import main as cli
+from tests.worlds.production import ANSWERS
 
 FEW = ("trace.requests=60", "trace.rate_per_s=20", "uncertainty=off")
 SCALED = (
@@ -16,7 +17,14 @@ SCALED = (
     "journal=true",
     "series.period_s=1",
 )
-PAGES = ("run/report.html", "ranges/report.html", "compare.html", "sweep/report.html", "plan/report.html")
+PAGES = (
+    "run/report.html",
+    "ranges/report.html",
+    "compare.html",
+    "sweep/report.html",
+    "plan/report.html",
+    "advise/report.html",
+)
 WIDTHS = (390, 768, 1200, 1600)
 
 pytestmark = pytest.mark.skipif(
@@ -35,6 +43,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert cli.run(["sweep", *swept, "processes=1", f"out={at / 'sweep'}"]) == 0
     asked = ("gpu=a100,h100", "model.tp=1", "slo.ttft_p99_ms=800", "max_gpus=4", "processes=1")
     assert cli.run(["plan", *even[:3], *asked, "headroom=false", f"out={at / 'plan'}"]) == 0
+    kept = (f"log={ANSWERS}", "model=tiny_llama", "cluster=local_3x1", "engine.kv_tokens=16384")
+    assert cli.run(["advise", *kept, "processes=1", f"out={at / 'advise'}"]) == 0
     return at
 
 

@@ -52,7 +52,9 @@ _LAYERS: Final = "$SERVETWIN_PROFILES/llmservingsim/RTX4090/meta-llama/Llama-3.1
 _MOE: Final = "$SERVETWIN_PROFILES/llmservingsim/RTXPRO6000/Qwen/Qwen3-30B-A3B-Instruct-2507"
 _SPLITWISE: Final = "splitwise_llama2-70b_tp2_tp8.csv"
 STANDS_FOR: Final[Mapping[str, Mapping[str, str]]] = {
-    "README.md": {"FOLDER": _LAYERS, "FILE": "measured.csv"},
+    "ADVISE.md": {"metrics.json": str(ROOT / "tests" / "data" / "production" / "prometheus.json")},
+    "README.md": {"FOLDER": _LAYERS, "FILE": "measured.csv",
+                  "metrics.json": str(ROOT / "tests" / "data" / "production" / "prometheus.json")},
     "COMPARE.md": {"DIR": "out/sim", "MEASURED": "measured.csv", "U": "0.5"},
     "HTTP.md": {f"out/bench-{number}.json": f"out/mine-{number}" for number in (1, 2, 3, 4)},
     "METRICS.md": {"out/first": "out/light", "U": "0.5"},

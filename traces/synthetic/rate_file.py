@@ -61,12 +61,12 @@ def stages_in_file(path: Path) -> Stages:
         raise TraceError(f"{file} has fewer than two rows below its header: {EXAMPLE}")
     (_, header), *rows = rows
     header = [name.strip() for name in header]
-    time, unit = _time_column(header, file)
+    time, unit = time_column(header, file)
     rate, per_s = _rate_column(header, time, file)
     for place, cells in rows:
         if len(cells) != len(header):
             raise place.error(f"{len(cells)} cells, and the header has {len(header)}", "write as many")
-    times_s, unit = _times_s([(place.cell(header[time]), cells[time]) for place, cells in rows], unit)
+    times_s, unit = times_in_s([(place.cell(header[time]), cells[time]) for place, cells in rows], unit)
     values = [_number(place, header[rate], cells[rate]) for place, cells in rows]
     label = (
         f"rates of {file.name} sha256={digest.hexdigest()}: {header[time]!r} as time"
@@ -113,8 +113,8 @@ def _plain(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name.lower().replace("/", " per "))
 
 
-def _time_column(header: list[str], file: Path) -> tuple[int, str | None]:
-    """(its place, its unit if the name says one)."""
+def time_column(header: list[str], file: Path, example: str = EXAMPLE) -> tuple[int, str | None]:
+    """(its place, its unit if the name says one). Raises TraceError, which ends with ``example``."""
     found = list[tuple[int, str | None]]()
     for at, name in enumerate(header):
         last = re.split(r"[^a-z]+", name.lower().strip(" )]"))[-1]
@@ -128,7 +128,7 @@ def _time_column(header: list[str], file: Path) -> tuple[int, str | None]:
     if len(found) != 1:
         which = " and ".join(header[at] for at, _ in found)
         problem = f"two columns of times ({which})" if found else f"no column of times among {listed(header)}"
-        raise TraceError(f"{file} has {problem}: {EXAMPLE}")
+        raise TraceError(f"{file} has {problem}: {example}")
     return found[0]
 
 
@@ -147,7 +147,7 @@ def _rate_column(header: list[str], time: int, file: Path) -> tuple[int, float |
     return found[0]
 
 
-def _times_s(cells: list[tuple[Refuse, str]], unit: str | None) -> tuple[list[float], str]:
+def times_in_s(cells: list[tuple[Refuse, str]], unit: str | None) -> tuple[list[float], str]:
     """The times in seconds and their unit: that of the name, dates, since 1970, otherwise seconds."""
     unit = unit_of_first(cells[0][1], OPEN) or unit or "s"
     times = list[float]()

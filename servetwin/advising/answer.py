@@ -1,0 +1,191 @@
+"""Asks every scaler what it would have decided, and runs the record's arrivals for each."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import ceil
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from servetwin.advising.advice import Advice, advise
+from servetwin.advising.advise_words import AdviseWords
+from servetwin.advising.columns import HITS, KV_USE, OUTPUT, PROMPT, REPLICAS, WAITING
+from servetwin.advising.read_record import read_record
+from servetwin.advising.record import Record, with_lengths
+from servetwin.advising.simulated import Simulated, lacks_for_a_run, simulated, trace_words, write_arrivals
+from servetwin.assemble import build
+from servetwin.assemble.capabilities import check_capabilities
+from servetwin.assemble.elastic import elastic_of
+from servetwin.assemble.hardware import hardware_of
+from servetwin.assemble.hosted import hosted_models
+from servetwin.assemble.library_tables import with_library_tables
+from servetwin.config.compose.compose import load_config
+from servetwin.config.compose.unread_keys import readers, refuse_if_none_reads
+from servetwin.config.config import RunConfig
+from servetwin.config.overrides import canonical
+from servetwin.run.crew import crew, in_order
+from serving.elastic.setup import ElasticParts
+from serving.vocabulary.errors import UserError
+
+_CLUSTER: Final = "blitz_a_{hosts}x8"
+_ROOM: Final = 2  # times the most instances that were recorded
+_FIXED_LENGTHS: Final = re.compile(r"([1-9]\d*)x([1-9]\d*)", re.ASCII)
+EXACT: Final = "a controller's exact books, which no metric has"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfScaler:
+    """What one scaler would have decided, and its simulated run; None where there was none.
+
+    ``command``: the words of that run for ``servetwin simulate``, arrivals and folder left open.
+    """
+
+    name: str
+    advice: Advice
+    run: Simulated | None
+    words: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advised:
+    """``told``: what was taken for what. ``no_run``: why nothing was simulated, "" if it was."""
+
+    options: AdviseWords
+    record: Record
+    scalers: tuple[OfScaler, ...]
+    told: tuple[str, ...]
+    no_run: str
+
+
+def answer(options: AdviseWords, scratch: Path, on_done: Callable[[int], None] | None = None) -> Advised:
+    """Return everything. ``scratch``: a folder for the arrivals. Raises UserError and TraceError."""
+    record = read_record(options.log, options.renamed)
+    if fixed := _FIXED_LENGTHS.fullmatch(options.lengths):
+        record = with_lengths(record, int(fixed[1]), int(fixed[2]))
+    words = [*_cluster(options, record), *_start(options, record)]
+    trace, no_run = list[str](), "simulate=false"
+    if options.runs_simulations:
+        no_run = lacks_for_a_run(record, bool(options.lengths))
+    if not no_run:
+        write_arrivals(record, scratch)
+        trace = trace_words(record, scratch, options.lengths)
+    of_scaler = {name: [*options.words_of(name), *words, *trace] for name in options.scalers}
+    configs = {name: load_config([*own, "out=none"], "simulate") for name, own in of_scaler.items()}
+    refuse_if_none_reads(map(canonical, _keys(options)), configs.values(), "this advice", readers())
+    advices = {name: _advice(options, record, config) for name, config in configs.items()}
+    runs: dict[str, Simulated] = {}
+    if not no_run:
+        with crew(int(options.own.get("processes", 2))) as submit:
+            tasks = [submit(simulated, tuple(own)) for own in of_scaler.values()]
+            runs = dict(zip(of_scaler, in_order(tasks, on_done), strict=True))
+    return Advised(
+        options=options,
+        record=record,
+        scalers=tuple(
+            OfScaler(name=name, advice=advices[name], run=runs.get(name), words=tuple(own))
+            for name, own in of_scaler.items()
+        ),
+        told=(*record.told, *_told(options, record, next(iter(configs.values())), no_run)),
+        no_run=no_run,
+    )
+
+
+def _keys(options: AdviseWords) -> list[str]:
+    """Return the keys that the user may have written in vain."""
+    return [key for key in options.runs if key not in ("uncertainty",)]
+
+
+def _cluster(options: AdviseWords, record: Record) -> list[str]:
+    """Return the words of a cluster for twice the most instances recorded, unless one was given."""
+    if "cluster" in options.runs:
+        return []
+    most = float(np.nanmax(record.columns[REPLICAS]))
+    words = [*options.words_of(options.scalers[0]), f"cluster={_CLUSTER.format(hosts=2)}", "out=none"]
+    (model,) = hosted_models(load_config(words, "simulate"))
+    return [f"cluster={_CLUSTER.format(hosts=max(2, ceil(_ROOM * most * model.gpus / 8)))}"]
+
+
+def _start(options: AdviseWords, record: Record) -> list[str]:
+    """Return the words with which a run starts with as many instances as the record."""
+    if any(key in options.runs for key in ("system.instances.size", "system.instances.both")):
+        return []
+    return ["system.instances.size=full", f"system.instances.both={max(1, round(float(record.serving[0])))}"]
+
+
+def _advice(options: AdviseWords, record: Record, config: RunConfig) -> Advice:
+    parts = _parts(config)
+    scaler = parts.policies.scaler
+    if parts.setup.signals is None:
+        return Advice(
+            period_s=config.system.instances.monitor_period_ms / 1e3, missing=(EXACT,), decisions=()
+        )
+    (model,) = hosted_models(config)
+    _, most = parts.setup.limits[model.name].bounds["both"]
+    recorded = round(float(np.nanmax(record.columns[REPLICAS])))
+    if recorded > most:
+        raise UserError(
+            f"{options.log} has up to {recorded} instances, and cluster={config.cluster.name} with "
+            f"system.instances.both_max={config.system.instances.both_max} allows {most}: write a larger "
+            "cluster, or a larger system.instances.both_max"
+        )
+    return advise(record, scaler, parts.setup, model.name, float(options.own.get("prefix_hits", 0.0)))
+
+
+def _parts(config: RunConfig) -> ElasticParts:
+    """Return the scaler as a controller has it, with the rates of an instance."""
+    if not config.system.elastic:
+        raise UserError(
+            f"system={config.system.name} has no scaler: leave system= out, or write one that scales, "
+            "such as system=serverlessllm"
+        )
+    check_capabilities(config)
+    config = with_library_tables(config)
+    hardware: Any = hardware_of(config)
+    return elastic_of(config, build.prototypes_of(config, hardware), build.estimates_of(config, hardware))
+
+
+def _told(options: AdviseWords, record: Record, config: RunConfig, no_run: str) -> list[str]:
+    """Return what was taken that the record does not say."""
+    defaults = [name for name in ("model", "cluster") if name not in options.runs]
+    said = f"speeds and KV memory of an instance: {config.model.name} on cluster={config.cluster.name}"
+    told = [said + (f", as no {' and '.join(f'{name}=' for name in defaults)} was given" if defaults else "")]
+    if HITS not in record.columns:
+        hits = options.own.get("prefix_hits")
+        told.append(
+            f"prefix hits: {hits:.0%} of prompt tokens, as prefix_hits= says"
+            if hits is not None
+            else "prefix hits: none, as the record has none of their metrics (prefix_hits=0.3 sets a share)"
+        )
+    if WAITING in record.columns and record.mean_length(PROMPT) is not None:
+        told.append(
+            "prompt tokens in flight: waiting requests times the mean prompt length, as no metric has them"
+        )
+    shared = [
+        name for name in (WAITING, KV_USE) if name in record.columns and name not in record.of_instances
+    ]
+    if shared:
+        told.append(
+            f"{' and '.join(shared)}: the same for each instance, as the record has no series of each"
+        )
+    if not no_run and not options.lengths:
+        prompt, output = (round(record.mean_length(tokens) or 0) for tokens in (PROMPT, OUTPUT))
+        told.append(
+            f"simulated requests: all of {prompt} prompt and {output} output tokens, the record's means "
+            "(trace.lengths=azure_conv or such draws them)"
+        )
+    if not no_run and config.system.instances.start_total_s is None:
+        told.append(
+            "simulated starts: as long as parameters take to load; system.instances.start_total_s=120 is a "
+            "pod that is ready after two minutes"
+        )
+    return told
+
+
+def command_of(one: OfScaler, arrivals: Sequence[str] = ()) -> list[str]:
+    """Return the words of ``servetwin simulate`` for this run; ``arrivals``: other words of the trace."""
+    rest = [word for word in one.words if not word.startswith("trace.rates=")]
+    return ["servetwin", "simulate", *rest, *arrivals]
