@@ -20,13 +20,21 @@ _LOOKS: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class EngineTimes:
-    """``requests`` that ended, and the sum of their times from the engine's queue to the first token."""
+    """``requests`` that ended, and the sum of their times from the engine's queue to the first token.
+
+    ``prefilled_s``: of these, from their first step on.
+    """
 
     requests: int
     first_token_s: float
+    prefilled_s: float = 0.0
 
     def __sub__(self, before: "EngineTimes") -> "EngineTimes":
-        return EngineTimes(self.requests - before.requests, self.first_token_s - before.first_token_s)
+        return EngineTimes(
+            self.requests - before.requests,
+            self.first_token_s - before.first_token_s,
+            self.prefilled_s - before.prefilled_s,
+        )
 
 
 def engine_times(samples: list[Sample]) -> EngineTimes | None:
@@ -35,7 +43,7 @@ def engine_times(samples: list[Sample]) -> EngineTimes | None:
     waited, prefilled = values(samples, f"{_WAITED}_sum"), values(samples, f"{_PREFILLED}_sum")
     if not counted or not waited or not prefilled:
         return None
-    return EngineTimes(round(sum(counted)), sum(waited) + sum(prefilled))
+    return EngineTimes(round(sum(counted)), sum(waited) + sum(prefilled), sum(prefilled))
 
 
 def times_of_all(servers: Sequence[Server], timeout_s: float, at_least: int = 0) -> EngineTimes | None:
@@ -46,7 +54,7 @@ def times_of_all(servers: Sequence[Server], timeout_s: float, at_least: int = 0)
 
     async def looked() -> EngineTimes | None:
         for look in range(_LOOKS):
-            pages = [_times_of(server, timeout_s) for server in servers]
+            pages = [times_of_one(server, timeout_s) for server in servers]
             found = [one for one in await asyncio.gather(*pages) if one is not None]
             if len(found) < len(servers):
                 return None
@@ -59,7 +67,8 @@ def times_of_all(servers: Sequence[Server], timeout_s: float, at_least: int = 0)
     return asyncio.run(looked())
 
 
-async def _times_of(server: Server, timeout_s: float) -> EngineTimes | None:
+async def times_of_one(server: Server, timeout_s: float) -> EngineTimes | None:
+    """What one server counts; None if it does not answer or does not count."""
     try:
         status, text = await get_text(server.address, "/metrics", timeout_s, None, server.key)
     except OSError:

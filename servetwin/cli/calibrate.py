@@ -1,4 +1,4 @@
-"""``realexec calibrate``: its arguments and its output."""
+"""``realexec calibrate``: measures workers, or a stock server; its arguments and its output."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -6,6 +6,7 @@ from typing import Any, Final
 from servetwin.cli.flags import asked_for_json
 from servetwin.cli.own_keys import check_range, split_own
 from servetwin.cli.process import tell
+from servetwin.config.http_config import HTTP
 from servetwin.config.overrides import Wanted
 
 _OWN: Final = {"quick": Wanted(bool), "repeats": Wanted(int)}
@@ -16,6 +17,8 @@ _READ: Final = (
     "engine.kv_tokens", "engine.block_tokens", "engine.reserved_blocks", "engine.gpu_memory_utilization",
     "engine.reserve_activation_bytes", "cluster", "cluster.gpu",
 )  # fmt: skip
+# Besides, of a server.
+_READ_HTTP: Final = ("world", "http.servers", "http.model", "http.timeout_s")
 
 
 def calibrate(words: Sequence[str]) -> int:
@@ -26,22 +29,64 @@ def calibrate(words: Sequence[str]) -> int:
     from servetwin.run.progress import progress_bar
 
     words, as_json = asked_for_json(words)
-    own, words = split_own(words, _OWN)
+    own, words = split_own(_with_server(words), _OWN)
     quick = own.get("quick", False)
     repeats = own.get("repeats", calibrated.QUICK_REPEATS if quick else calibrated.REPEATS)
     check_range(f"repeats={repeats}", repeats, 1, _MOST_REPEATS)
     config = load_config(words, "realexec", alone=True)
-    refuse_others(words, _READ, "realexec calibrate")
+    of_server = config.world == HTTP
+    refuse_others(words, (*_READ, *_READ_HTTP) if of_server else _READ, "realexec calibrate")
     resumed = list[int]()
     with progress_bar("measuring") as on_progress:
-        record = calibrated.calibrate(config, quick, repeats, on_progress, resumed.append)
+        if of_server:
+            from servetwin.run.calibrated_server import calibrate_server as made
+        else:
+            made = calibrated.calibrate
+        record = made(config, quick, repeats, on_progress, resumed.append)
     lines = [
         *(f"{count} measurements of a calibration that was stopped were used" for count in resumed),
-        *lines_of(record),
-        f"profile in {config.out}: write engine.profile={config.out}",
+        *(server_lines_of(record) if of_server else lines_of(record)),
+        f"profile in {config.out}: write {_use_of(config.out, record)}",
     ]
     tell(record, lines, as_json, f"; the profile is in {config.out}")
     return 0
+
+
+def _with_server(words: Sequence[str]) -> list[str]:
+    """Translate ``http://HOST:PORT`` to words of a run over this server."""
+    urls = [word for word in words if "://" in word.partition("=")[0]]
+    keys = [word for word in words if word not in urls]
+    if urls:
+        return ["world=http", f"http.servers=[{','.join(urls)}]", "workers=1", *keys]
+    return keys
+
+
+def _use_of(out: str, record: Mapping[str, Any]) -> str:
+    """The words of a run that uses the profile."""
+    words = [f"engine.profile={out}"]
+    if record.get("front_end"):
+        words.append(f"engine.front_end={out}/front_end.yaml")
+    server = record.get("server", {})
+    if server.get("kind") == "vllm":
+        words = ["engine=vllm_v1", f"engine.version={server['version']}", *words]
+    return " ".join(words)
+
+
+def server_lines_of(record: Mapping[str, Any]) -> list[str]:
+    """Return what was measured at a server as readable lines."""
+    steps, server, front = record["steps"], record["server"], record["front_end"]
+    lines = [
+        f"{server['kind']} {server['version']} at {server['address']}, {len(steps)} kinds of steps, "
+        f"{record['took_s']:.0f} s",
+        *(_step_line(name, step, "s") for name, step in _shown(steps)),
+        f"  prompts are timed by {record['prompts_by']}",
+    ]
+    if front is not None:
+        lines.append(
+            f"  around the engine  {1e3 * front['way_in_s']:.2f} ms, {1e6 * front['prompt_token_s']:.2f} us "
+            f"per prompt token, {1e3 * front['running_s']:.2f} ms for each other request"
+        )
+    return [*lines, *(f"noisy: {cause}" for cause in record["noisy"])]
 
 
 def lines_of(record: Mapping[str, Any]) -> list[str]:
@@ -79,6 +124,7 @@ def _shown(steps: Sequence[Mapping[str, Any]]) -> list[tuple[str, Mapping[str, A
     ]
 
 
-def _step_line(name: str, step: Mapping[str, Any]) -> str:
-    middle, low, high = (step[f"{key}_us"] / 1e3 for key in ("median", "p10", "p90"))
+def _step_line(name: str, step: Mapping[str, Any], unit: str = "us") -> str:
+    to_ms = {"us": 1e-3, "s": 1e3}[unit]
+    middle, low, high = (step[f"{key}_{unit}"] * to_ms for key in ("median", "p10", "p90"))
     return f"  {name}  {middle:.2f} ms (p10 {low:.2f}, p90 {high:.2f})"

@@ -313,7 +313,7 @@ class EngineConfig:
     )
     front_end: FrontEndConfig = key(
         "the way of a request to the engine and of its tokens to the client; `engine.front_end=none`: "
-        "requests are handed to the engine "
+        "requests are handed to the engine; `engine.front_end=FILE`: as `realexec calibrate URL` measured it "
         "([METRICS](METRICS.md#at-the-engine-and-at-the-client)); simulations only",
         omit=WITHOUT_FRONT_END,
         read_by=(MODELS_THAT_DECODE, readers.SIMULATION),

@@ -56,7 +56,7 @@ def calibrate(
         raise UserError(
             f"launcher={config.launcher} is for runs: leave it out, for what is measured is this machine"
         )
-    target = _target(config)
+    target = target_of(config)
     engine = config.engine
     plan = plan_of(
         engine.max_num_seqs, engine.max_num_batched_tokens, kv_tokens_of(config), repeats=repeats, quick=quick
@@ -82,7 +82,7 @@ def kv_tokens_of(config: RunConfig) -> int:
     return capacity.blocks * config.engine.block_tokens
 
 
-def _target(config: RunConfig) -> Path:
+def target_of(config: RunConfig) -> Path:
     """Return the profile's folder: one that does not exist, or an older profile with overwrite=true."""
     target = Path(config.out).expanduser().absolute()
     if os.path.lexists(target) and not (config.overwrite and (target / META).is_file()):

@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from hwmodels.step_times.engine_terms import engine_terms
+from servetwin.config.compose.overhead_file import FRONT_END_KEY, section_file
 from servetwin.config.compose.overhead_file import KEY as OVERHEAD_KEY
-from servetwin.config.compose.overhead_file import overhead_file
 from servetwin.config.engine_config import WITHOUT_FRONT_END
 from servetwin.config.overrides import Override, echo
 from serving.vocabulary.errors import UserError
 
-FRONT_END_KEY: Final = "engine.front_end"
 UNSET: Final = "???"
 _VERSION: Final = re.compile(r"v?[0-9]+(\.[0-9]+)+[a-z0-9.+-]*", re.ASCII)
 _ERRORS: Final = ("error_s", "per_sequence_error_s")
@@ -35,17 +34,20 @@ def fill_version_terms(engine: dict[str, Any], version: str | None = None) -> No
 
 
 def take_whole_sections(engine: dict[str, Any], literals: dict[str, str]) -> None:
-    """Take ``engine.overhead=FILE`` and ``engine.front_end=none`` out of ``literals`` into the engine."""
+    """Take ``engine.overhead=FILE``, ``engine.front_end=FILE`` or ``none`` out of ``literals``."""
     if (path := literals.pop(OVERHEAD_KEY, None)) is not None:
-        engine["overhead"] |= overhead_file(path)
+        engine["overhead"] |= section_file(OVERHEAD_KEY, path)
     if (text := literals.pop(FRONT_END_KEY, None)) is None:
         return
-    if text != "none":
+    if text == "none":
+        engine["front_end"] |= dataclasses.asdict(WITHOUT_FRONT_END)
+        return
+    if not text.endswith((".yaml", ".yml")):
         raise UserError(
-            f"{FRONT_END_KEY}={echo(text)} is unknown: write {FRONT_END_KEY}=none, or its numbers, such as "
-            f"{FRONT_END_KEY}.way_out_s=0.002"
+            f"{FRONT_END_KEY}={echo(text)} is unknown: write {FRONT_END_KEY}=none, a YAML file of realexec "
+            f"calibrate, or its numbers, such as {FRONT_END_KEY}.way_out_s=0.002"
         )
-    engine["front_end"] |= dataclasses.asdict(WITHOUT_FRONT_END)
+    engine["front_end"] |= section_file(FRONT_END_KEY, text)
 
 
 def tell_own_numbers(engine: dict[str, Any], words: Sequence[Override], overhead_path: str | None) -> None:

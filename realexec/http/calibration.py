@@ -1,0 +1,284 @@
+"""Measures the steps of a stock server with designed loads: prompts alone, and so many requests at once.
+
+Steps with prompts are timed by the server's own counters, if it has them, so that the front end is apart.
+Steps that decode are timed by the tokens as they arrive, between the second token of the request that began
+last and the end of the one that ends first. Nothing else may use the server meanwhile.
+"""
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean, median
+from typing import Any, Final
+
+from realexec.calibration.done_log import DoneLog
+from realexec.http.dialects import Wish
+from realexec.http.engine_times import EngineTimes, times_of_one
+from realexec.http.probe import Server
+from realexec.http.stream import Refused, tokens_of
+from serving.vocabulary.errors import UserError
+
+Progress = Callable[[int, int], None]
+
+_PROMPTS: Final = (16, 32, 64, 96, 128, 192, 256, 512, 1024, 2048, 4096, 8192)
+_CONTEXTS: Final = (16, 128, 512, 1024, 4096)
+_LEAST_ID: Final = 10  # the first ids of a vocabulary are often special
+_LEAST_STEPS: Final = 4  # of a window that counts
+_AHEAD_S: Final = 0.005  # for the prompt before a batch to reach the engine
+_LOOKS: Final = 40
+_LOOK_S: Final = 0.05
+_WARM: Final = (16, 64)  # prompts before anything counts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerPlan:
+    """``prompts``: tokens. ``contexts``: tokens of each request at the start of ``sequences`` at once.
+
+    ``steps``: tokens that each request decodes. ``repeats``: how often everything is measured. ``batch``:
+    (tokens, number) of prompts in the largest step, which no single prompt fills; or (0, 0).
+    """
+
+    prompts: tuple[int, ...]
+    batch: tuple[int, int]
+    contexts: tuple[int, ...]
+    sequences: tuple[int, ...]
+    steps: int
+    repeats: int
+
+    def jobs(self) -> list[str]:
+        """Names of all measurements, in the order in which they are made: repeats are far apart in time."""
+        one = [f"prompt {tokens}" for tokens in self.prompts]
+        one += ["batch {} {}".format(*self.batch)] if self.batch[1] else []
+        one += [f"decode {count} {context}" for context in self.contexts for count in self.sequences]
+        return [f"{name} #{repeat}" for repeat in range(self.repeats) for name in one]
+
+    def as_dict(self) -> dict[str, Any]:
+        """To compare with the plan of a calibration that was stopped."""
+        names = ("prompts", "batch", "contexts", "sequences", "steps", "repeats")
+        return {
+            name: list(value) if isinstance(value := getattr(self, name), tuple) else value for name in names
+        }
+
+
+def server_plan(
+    server: Server, *, max_num_seqs: int, max_num_batched_tokens: int, repeats: int, quick: bool
+) -> ServerPlan:
+    """Plan what fits the server's context and memory. Raises UserError if it states neither."""
+    longest, kv_tokens = server.max_model_len, server.kv_tokens
+    if longest is None:
+        raise UserError(
+            f"the server at {server.address} states no longest context in /v1/models (max_model_len): write "
+            "the address of one that does, as vLLM and SGLang do"
+        )
+    steps = 8 if quick else 24
+    whole = min(max_num_batched_tokens, longest - 2)
+    prompts = [*(tokens for tokens in _PROMPTS if tokens < whole), whole]
+    contexts = [tokens for tokens in _CONTEXTS if tokens + steps < longest]
+    powers = sorted({1 << at for at in range(max_num_seqs.bit_length())} | {max_num_seqs})
+    room = kv_tokens or max_num_seqs * longest
+    fits = [tokens for tokens in contexts if max_num_seqs * (tokens + steps) < room]
+    if not prompts or not fits:
+        raise UserError(
+            f"the server at {server.address} has room for {room:,} tokens of KV and contexts of {longest:,}, "
+            f"too few for engine.max_num_seqs={max_num_seqs} requests: write the number it was started with"
+        )
+    if quick:
+        prompts, fits, powers = (
+            prompts[:: -max(1, len(prompts) // 2)][::-1],
+            [fits[0], fits[-1]],
+            [1, max_num_seqs],
+        )
+    return ServerPlan(
+        prompts=tuple(prompts),
+        batch=_batch_of(max_num_batched_tokens, whole, max_num_seqs),
+        contexts=tuple(dict.fromkeys(fits)),
+        sequences=tuple(dict.fromkeys(powers)),
+        steps=steps,
+        repeats=repeats,
+    )
+
+
+def _batch_of(most_tokens: int, longest: int, max_num_seqs: int) -> tuple[int, int]:
+    """Equal prompts that fill a step together, one of them not; (0, 0) if one does, or they are too many."""
+    if most_tokens <= longest:
+        return 0, 0
+    for count in range(-(-most_tokens // longest), max_num_seqs):
+        if most_tokens % count == 0:
+            return most_tokens // count, count
+    return 0, 0
+
+
+def measure(
+    server: Server,
+    plan: ServerPlan,
+    log: DoneLog,
+    *,
+    vocabulary: int,
+    seed: int,
+    timeout_s: float,
+    on_progress: Progress | None = None,
+) -> None:
+    """Measure what is missing in ``log``. Raises UserError if the server refuses or breaks a request."""
+    bench = _Bench(server, plan, vocabulary, seed, timeout_s)
+    missing = [name for name in plan.jobs() if name not in log.entries]
+    try:
+        asyncio.run(_all(bench, missing, log, on_progress))
+    except Refused as error:
+        raise UserError(f"the server at {server.address} refused a request: {error}") from None
+    except (OSError, TimeoutError) as error:
+        words = str(error) or type(error).__name__
+        raise UserError(f"the server at {server.address} broke off a request: {words}") from None
+
+
+async def _all(bench: "_Bench", names: Sequence[str], log: DoneLog, on_progress: Progress | None) -> None:
+    for tokens in _WARM if names else ():
+        await bench.prompt(tokens)
+    for place, name in enumerate(names, 1):
+        kind, *numbers = name.partition(" #")[0].split()
+        log.add(name, await bench.made(kind, *map(int, numbers)))
+        if on_progress is not None:
+            on_progress(place, len(names))
+
+
+@dataclass(slots=True)
+class _Stream:
+    """When a request was sent and its tokens arrived, in ns."""
+
+    sent_ns: int
+    tokens_ns: list[int] = field(default_factory=list)
+
+
+class _Bench:
+    """Sends the loads. Every prompt is drawn anew, so that no prefix cache answers for it."""
+
+    def __init__(
+        self, server: Server, plan: ServerPlan, vocabulary: int, seed: int, timeout_s: float
+    ) -> None:
+        self._server, self._plan, self._vocabulary, self._timeout_s = server, plan, vocabulary, timeout_s
+        self._random, self._sent = random.Random(seed), 0
+
+    async def made(self, kind: str, tokens: int, count: int = 1) -> dict[str, Any]:
+        """The measurement of this kind. Numbers as in ``ServerPlan.jobs``."""
+        if kind == "prompt":
+            return await self.prompt(tokens)
+        return await (self.batch if kind == "batch" else self.decode)(tokens, count)
+
+    async def prompt(self, tokens: int) -> dict[str, Any]:
+        """One prompt alone, with one token of output; seconds at the client and in the engine."""
+        before = await times_of_one(self._server, self._timeout_s)
+        stream = await self._stream(tokens, 1)
+        client_s = (stream.tokens_ns[0] - stream.sent_ns) / 1e9
+        return {"client_s": client_s, "engine_s": await self._in_engine_s(before, 1)}
+
+    async def batch(self, tokens: int, count: int) -> dict[str, Any]:
+        """So many prompts that wait for one before them, so that they run in one step; its seconds.
+
+        None if the server does not count them, or if the one before was done too soon.
+        """
+        longest = self._plan.prompts[-1]
+        alone = (await self.prompt(longest))["engine_s"]
+        counted = await times_of_one(self._server, self._timeout_s)
+        first = asyncio.create_task(self._stream(longest, 1))
+        await asyncio.sleep(_AHEAD_S)
+        streams = await asyncio.gather(*(self._stream(tokens, 1) for _ in range(count)))
+        waited = (await first).tokens_ns[0] > max(stream.sent_ns for stream in streams)
+        run = await self._run_since(counted, count + 1)
+        if not waited or run is None or alone is None:
+            return {"engine_s": None}
+        return {"engine_s": max(0.0, run.prefilled_s - alone) / count}
+
+    async def decode(self, count: int, context: int) -> dict[str, Any]:
+        """``count`` requests at once; seconds of a step while all of them decode, and their contexts then."""
+        before = await times_of_one(self._server, self._timeout_s)
+        wanted = self._plan.steps
+        streams = await asyncio.gather(*(self._stream(context, wanted) for _ in range(count)))
+        begin_ns = max(stream.tokens_ns[min(1, len(stream.tokens_ns) - 1)] for stream in streams)
+        end_ns = min(stream.tokens_ns[-1] for stream in streams)
+        inside = [[at for at in stream.tokens_ns if begin_ns <= at <= end_ns] for stream in streams]
+        steps = min(len(one) for one in inside) - 1
+        client_s = fmean((stream.tokens_ns[0] - stream.sent_ns) / 1e9 for stream in streams)
+        entry = {
+            "client_s": client_s,
+            "engine_s": await self._in_engine_s(before, count),
+            "steps": max(0, steps),
+        }
+        if steps < _LEAST_STEPS:
+            return entry
+        spans_s = [(one[-1] - one[0]) / 1e9 / (len(one) - 1) for one in inside]
+        first = [sum(at < begin_ns for at in stream.tokens_ns) for stream in streams]
+        tokens = sum(context + before_it + len(one) / 2 for before_it, one in zip(first, inside, strict=True))
+        return entry | {"step_s": median(spans_s), "context_tokens": round(tokens)}
+
+    async def _stream(self, tokens: int, wanted: int) -> _Stream:
+        prompt = tuple(self._random.randrange(_LEAST_ID, self._vocabulary) for _ in range(tokens))
+        self._sent += 1
+        server = self._server
+        wish = Wish(server.model, prompt, wanted, f"servetwin-calibrate-{self._sent}")
+        stream = _Stream(time.monotonic_ns())
+        async with asyncio.timeout(self._timeout_s * max(1, wanted)):
+            async for chunk in tokens_of(server.address, server.dialect, wish, server.key):
+                stream.tokens_ns += [time.monotonic_ns()] * len(chunk.tokens)
+        if not stream.tokens_ns:
+            raise Refused("it answered without a token")
+        return stream
+
+    async def _in_engine_s(self, before: EngineTimes | None, requests: int) -> float | None:
+        """Mean seconds from the engine's queue to the first token; None if the server does not count it."""
+        run = await self._run_since(before, requests)
+        return None if run is None else run.first_token_s / run.requests
+
+    async def _run_since(self, before: EngineTimes | None, requests: int) -> EngineTimes | None:
+        """What the server has counted since then, once it has counted so many requests and no other."""
+        for _ in range(_LOOKS if before is not None else 0):
+            now = await times_of_one(self._server, self._timeout_s)
+            if now is None:
+                return None
+            assert before is not None
+            if now.requests >= before.requests + requests:
+                return now - before if now.requests == before.requests + requests else None
+            await asyncio.sleep(_LOOK_S)
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrontEndFit:
+    """``way_in_s`` of a request without tokens, ``prompt_token_s`` for each token, ``running_s`` for each
+    other request; ``error_s``: mean distance from what was measured."""
+
+    way_in_s: float
+    prompt_token_s: float
+    running_s: float
+    error_s: float
+
+
+def front_end_fit(entries: Mapping[str, Mapping[str, Any]]) -> FrontEndFit | None:
+    """Fit the client's times less the engine's; None if the server does not count its engine's times."""
+    alone, loaded = dict[int, list[float]](), dict[int, list[float]]()
+    for name, entry in entries.items():
+        kind, first, *_ = name.partition(" #")[0].split()
+        if kind != "batch" and entry.get("engine_s") is not None:
+            held = alone if kind == "prompt" else loaded
+            held.setdefault(int(first), []).append(max(0.0, entry["client_s"] - entry["engine_s"]))
+    if len(alone) < 2:
+        return None
+    points = [(tokens, median(found)) for tokens, found in sorted(alone.items())]
+    way_in_s, prompt_token_s = _line(points)
+    by_load = [(count - 1, median(found) - way_in_s) for count, found in sorted(loaded.items()) if count > 1]
+    running_s = sum(x * y for x, y in by_load) / sum(x * x for x, _ in by_load) if by_load else 0.0
+    errors = [abs(way_in_s + prompt_token_s * x - y) for x, y in points]
+    return FrontEndFit(
+        way_in_s=way_in_s, prompt_token_s=prompt_token_s, running_s=max(0.0, running_s), error_s=fmean(errors)
+    )
+
+
+def _line(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """Least squares with neither number below 0."""
+    mean_x, mean_y = fmean(x for x, _ in points), fmean(y for _, y in points)
+    slope = sum((x - mean_x) * (y - mean_y) for x, y in points) / sum((x - mean_x) ** 2 for x, _ in points)
+    slope = max(0.0, slope)
+    level = mean_y - slope * mean_x
+    if level >= 0:
+        return level, slope
+    return 0.0, sum(x * y for x, y in points) / sum(x * x for x, _ in points)
