@@ -235,7 +235,7 @@ ROOMS = {
         "shadowed_packages", "config", "assemble", "results", "story", "report", "run", "sweeps", "compare",
         "export", "planning", "advising", "support", "cli", "api", "__main__",
     ),
-    "experiments": ("common", "blitzscale", "llumnix", "quart", "scale", "reproduce"),
+    "experiments": ("common", "blitzscale", "llumnix", "quart", "scale", "scalers", "reproduce"),
 }  # fmt: skip
 
 
