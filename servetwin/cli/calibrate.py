@@ -68,7 +68,8 @@ def _use_of(out: str, record: Mapping[str, Any]) -> str:
         words.append(f"engine.front_end={out}/front_end.yaml")
     server = record.get("server", {})
     if server.get("kind") == "vllm":
-        words = ["engine=vllm_v1", f"engine.version={server['version']}", *words]
+        limits = [f"engine.{name}={record[name]}" for name in ("max_num_seqs", "max_num_batched_tokens")]
+        words = ["engine=vllm_v1", f"engine.version={server['version']}", *limits, *words]
     return " ".join(words)
 
 

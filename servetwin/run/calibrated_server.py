@@ -137,6 +137,7 @@ def _record(
         "server": server.facts(),
         "plan": plan.as_dict(),
         "max_num_seqs": config.engine.max_num_seqs,
+        "max_num_batched_tokens": config.engine.max_num_batched_tokens,
         "noisy": noise,
         "prompts_by": SOURCE
         if front_end is not None
