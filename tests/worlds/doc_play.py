@@ -104,9 +104,12 @@ def play(page: Sequence[Command], real: bool, servers: Sequence[str]) -> Played:
 
 
 def needs_torch(command: Command) -> bool:
-    return command.verb in ("realexec calibrate", "realexec random-checkpoint") or (
-        command.verb == "realexec run" and "world=http" not in command.words
-    )
+    own_workers = {
+        "realexec calibrate": not any("://" in word for word in command.words),
+        "realexec random-checkpoint": True,
+        "realexec run": "world=http" not in command.words,
+    }
+    return own_workers.get(command.verb, False)
 
 
 def _why_not_here(command: Command, words: Sequence[str], unmade: set[str], real: bool) -> str | None:
