@@ -43,12 +43,12 @@ class DynamoThroughput:
         self._tpot_s, self._most = positive("tpot_ms", tpot_ms) / 1e3, most_per_step
         self.period_s = self.window_s = period_s
         self._due = Due(period_ns("period_s", period_s))
+        self.no_change_until_ns = self._due.next_ns
         self._trends: dict[tuple[str, str], _Trend] = {}
 
     def scale(self, view: ScalingView) -> tuple[ScaleDecision, ...]:
         """Set the roles to the forecast."""
-        signals = view.signals
-        if not self._due.is_due(view) or signals is None:
+        if (signals := self._due.signals(view)) is None:
             return ()
         counts = ReplicaCounts(view)
         requests = self._expected(view, "requests", signals.requests_per_s)
@@ -64,10 +64,6 @@ class DynamoThroughput:
             wanted = max(1, ceil(need))
             counts.set(role, max(role.supply - self._most, min(role.supply + self._most, wanted)), reason)
         return counts.decisions()
-
-    def no_change_until_ns(self, view: ScalingView) -> int:
-        """Until the next period."""
-        return self._due.next_ns(view)
 
     def _expected(self, view: ScalingView, what: str, now: float | None) -> float | None:
         if now is None:
@@ -132,21 +128,18 @@ class DynamoLoad:
         self.period_s = self.scrape_s = period_s
         self.window_s = window_s
         self._due = Due(period_ns("period_s", period_s))
+        self.no_change_until_ns = self._due.next_ns
         self._seen: dict[tuple[str, str], deque[tuple[float, float]]] = {}
 
     def scale(self, view: ScalingView) -> tuple[ScaleDecision, ...]:
         """At most one instance more or less of each role."""
-        if not self._due.is_due(view) or view.signals is None:
+        if (signals := self._due.signals(view)) is None:
             return ()
         counts = ReplicaCounts(view)
         for role in view.roles:
             if serving_count(role) and not role.in_state("loading"):
-                self._decide(view, view.signals, role, counts)
+                self._decide(view, signals, role, counts)
         return counts.decisions()
-
-    def no_change_until_ns(self, view: ScalingView) -> int:
-        """Until the next period."""
-        return self._due.next_ns(view)
 
     def _decide(self, view: ScalingView, signals: Signals, role: RoleView, counts: ReplicaCounts) -> None:
         own = signals.of_role(role.role)

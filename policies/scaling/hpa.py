@@ -88,6 +88,7 @@ class Hpa:
         self._roles, self._tolerance = tuple(roles), tolerance
         self.period_s = sync_s
         self._due = Due(period_ns("sync_s", sync_s))
+        self.no_change_until_ns = self._due.next_ns
         self._behaviour = Behaviour(up_pods, up_percent, stabilisation_s)
 
     def scale(self, view: ScalingView) -> tuple[ScaleDecision, ...]:
@@ -100,10 +101,6 @@ class Hpa:
                 wanted, reason = self._recommended(view.signals, role)
                 counts.set(role, self._behaviour.allowed(view, role, wanted), reason)
         return counts.decisions()
-
-    def no_change_until_ns(self, view: ScalingView) -> int:
-        """Until the next sync."""
-        return self._due.next_ns(view)
 
     def _recommended(self, signals: Signals | None, role: RoleView) -> tuple[int, str]:
         amount = None if signals is None else total(self._metric, signals, role.role)

@@ -5,6 +5,7 @@ from typing import Final
 
 from policies.scaling.rules import within
 from serving.protocols.scaling import RoleView, ScaleDecision, ScalingView
+from serving.protocols.signals import Signals
 
 NS_PER_S: Final = 1_000_000_000
 
@@ -114,6 +115,10 @@ class Due:
         self._done_ns[view.model] = now_ns
         return True
 
+    def signals(self, view: ScalingView) -> Signals | None:
+        """The metrics once per period and model; None if no decision is due or there are none yet."""
+        return view.signals if self.is_due(view) else None
+
     def next_ns(self, view: ScalingView) -> int:
-        """When the next decision is due."""
+        """When the next decision is due: a scaler's ``no_change_until_ns``."""
         return (view.now_ns // self._period_ns + 1) * self._period_ns

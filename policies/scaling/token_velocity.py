@@ -36,22 +36,19 @@ class TokenVelocity:
         self._velocity, self._threshold_s = prefill_tokens_per_s, positive("threshold_s", threshold_s)
         self._kv_use, self.period_s = kv_use, poll_s
         self._due, self._held = Due(period_ns("poll_s", poll_s)), HeldCounts(round(stabilisation_s * 1e9))
+        self.no_change_until_ns = self._due.next_ns
 
     def scale(self, view: ScalingView) -> tuple[ScaleDecision, ...]:
         """Follow the tokens, once per poll."""
-        if not self._due.is_due(view) or view.signals is None:
+        if (signals := self._due.signals(view)) is None:
             return ()
         counts = ReplicaCounts(view)
         for role in view.roles:
             if not role.supply:
                 continue
-            wanted, reason = self._wanted(view, view.signals, role)
+            wanted, reason = self._wanted(view, signals, role)
             counts.set(role, self._held.held(view, role, max(1, wanted)), reason)
         return counts.decisions()
-
-    def no_change_until_ns(self, view: ScalingView) -> int:
-        """Until the next poll."""
-        return self._due.next_ns(view)
 
     def _wanted(self, view: ScalingView, signals: Signals, role: RoleView) -> tuple[int, str]:
         own = signals.of_role(role.role)
@@ -100,6 +97,7 @@ class TokenScale:
         self.period_s = self.scrape_s = period_s
         self.window_s = window_s
         self._due, self._held = Due(period_ns("period_s", period_s)), HeldCounts(round(hold_s * 1e9))
+        self.no_change_until_ns = self._due.next_ns
 
     def scale(self, view: ScalingView) -> tuple[ScaleDecision, ...]:
         """Divide arriving tokens by velocities, once per period."""
@@ -112,10 +110,6 @@ class TokenScale:
                 wanted, reason = self._wanted(view, view.signals, role)
                 counts.set(role, self._held.held(view, role, max(1, wanted)), reason)
         return counts.decisions()
-
-    def no_change_until_ns(self, view: ScalingView) -> int:
-        """Until the next period."""
-        return self._due.next_ns(view)
 
     def _wanted(self, view: ScalingView, signals: Signals, role: RoleView) -> tuple[int, str]:
         prefill = decode = 0.0
@@ -168,11 +162,11 @@ class HeteroScale:
         self._tpot_ns, self._tolerance = positive("tpot_ms", tpot_ms) * 1e6, tolerance
         self.period_s = period_s
         self._due, self._held = Due(period_ns("period_s", period_s)), HeldCounts(round(stabilisation_s * 1e9))
+        self.no_change_until_ns = self._due.next_ns
 
     def scale(self, view: ScalingView) -> tuple[ScaleDecision, ...]:
         """Follow the decode rate; prefill follows decode."""
-        signals = view.signals
-        if not self._due.is_due(view) or signals is None:
+        if (signals := self._due.signals(view)) is None:
             return ()
         by_role = {role.role: role for role in view.roles}
         decode = by_role.get("decode") or by_role["both"]
@@ -193,10 +187,6 @@ class HeteroScale:
             counts.set(by_role["prefill"], prefill, f"{self._ratio:g} for each decode instance; {reason}")
         counts.set(decode, wanted, reason)
         return counts.decisions()
-
-    def no_change_until_ns(self, view: ScalingView) -> int:
-        """Until the next period."""
-        return self._due.next_ns(view)
 
     def _decoded_per_s(self, signals: Signals, means: RoleMeans) -> float:
         """Tokens that running requests make, at the mean time per token of those that finished."""
