@@ -55,7 +55,7 @@ class DynamoThroughput:
         prompt = self._expected(view, "prompt", signals.mean_prompt_tokens)
         output = self._expected(view, "output", signals.mean_output_tokens)
         if prompt is None or output is None or requests is None:
-            return ()
+            return counts.with_first()
         prefill = requests * prompt * (1 - signals.prefix_hit_share) / view.prefill_tokens_per_s
         decode = requests * output / self._decode_tokens_per_s(view, prompt + output / 2)
         reason = f"{requests:.2f} requests/s of {prompt:.0f} and {output:.0f} tokens are expected"
@@ -63,7 +63,7 @@ class DynamoThroughput:
             need = {"prefill": prefill, "decode": decode, "both": prefill + decode}[role.role]
             wanted = max(1, ceil(need))
             counts.set(role, max(role.supply - self._most, min(role.supply + self._most, wanted)), reason)
-        return counts.decisions()
+        return counts.with_first()
 
     def _expected(self, view: ScalingView, what: str, now: float | None) -> float | None:
         if now is None:
@@ -139,7 +139,7 @@ class DynamoLoad:
         for role in view.roles:
             if serving_count(role) and not role.in_state("loading"):
                 self._decide(view, signals, role, counts)
-        return counts.decisions()
+        return counts.with_first()
 
     def _decide(self, view: ScalingView, signals: Signals, role: RoleView, counts: ReplicaCounts) -> None:
         own = signals.of_role(role.role)

@@ -100,7 +100,7 @@ class Hpa:
             if role.role in self._roles and role.supply:
                 wanted, reason = self._recommended(view.signals, role)
                 counts.set(role, self._behaviour.allowed(view, role, wanted), reason)
-        return counts.decisions()
+        return counts.with_first()
 
     def _recommended(self, signals: Signals | None, role: RoleView) -> tuple[int, str]:
         amount = None if signals is None else total(self._metric, signals, role.role)

@@ -79,12 +79,10 @@ class Kpa:
         counts = ReplicaCounts(view)
         due = self._due.is_due(view)
         for role in view.roles:
-            if not role.supply and view.has_work:
-                counts.set(role, 1, "requests wait and there is no instance")
-            elif due and view.signals is not None and role.supply:
+            if due and view.signals is not None and role.supply:
                 amount = total(self._metric, view.signals, role.role)
                 self._follow(view, role, amount or 0.0, counts)
-        return counts.decisions()
+        return counts.with_first()
 
     def _follow(self, view: ScalingView, role: RoleView, amount: float, counts: ReplicaCounts) -> None:
         assert view.signals is not None
@@ -156,4 +154,4 @@ class Apa:
             elif ratio < 1 - self._down:
                 least = max(1, floor(ready / self._rates[1]))
                 counts.set(role, min(role.supply, max(ceil(ready * ratio), least)), reason)
-        return counts.decisions()
+        return counts.with_first()

@@ -61,6 +61,17 @@ class ReplicaCounts:
         """What was collected."""
         return tuple(self._made)
 
+    def with_first(self) -> tuple[ScaleDecision, ...]:
+        """What was collected, and one instance for a role without any while the model has work.
+
+        For rules that multiply the number of instances: Kubernetes replaces a lost pod below the minimum.
+        """
+        decided = {decision.role for decision in self._made}
+        for role in self._view.roles if self._view.has_work else ():
+            if not role.supply and role.role not in decided:
+                self.set(role, 1, "requests wait and there is no instance")
+        return self.decisions()
+
 
 def serving_count(role: RoleView) -> int:
     """The instances that take requests."""

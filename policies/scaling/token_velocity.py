@@ -48,7 +48,7 @@ class TokenVelocity:
                 continue
             wanted, reason = self._wanted(view, signals, role)
             counts.set(role, self._held.held(view, role, max(1, wanted)), reason)
-        return counts.decisions()
+        return counts.with_first()
 
     def _wanted(self, view: ScalingView, signals: Signals, role: RoleView) -> tuple[int, str]:
         own = signals.of_role(role.role)
@@ -74,7 +74,8 @@ class TokenScale:
     A prefiller's velocity is the smaller of what it computes and what its links send; a decoder's is the
     tokens of prompt and output that it finishes per second at the target time per output token. The paper
     predicts output lengths; here they are the means of finished requests (``output_tokens`` before the
-    first). Its convertible decoders are not here. The paper names no period: ``period_s`` is ours.
+    first). Its convertible decoders are a dispatcher's (``policies.convertible``); at least as many decoders
+    stay as the role's minimum says. The paper names no period: ``period_s`` is ours.
     """
 
     reads_signals = True
@@ -104,12 +105,10 @@ class TokenScale:
         counts = ReplicaCounts(view)
         due = self._due.is_due(view)
         for role in view.roles:
-            if not role.supply and view.has_work:
-                counts.set(role, 1, "requests wait and there is no instance")
-            elif due and view.signals is not None and role.supply:
+            if due and view.signals is not None and role.supply:
                 wanted, reason = self._wanted(view, view.signals, role)
                 counts.set(role, self._held.held(view, role, max(1, wanted)), reason)
-        return counts.decisions()
+        return counts.with_first()
 
     def _wanted(self, view: ScalingView, signals: Signals, role: RoleView) -> tuple[int, str]:
         prefill = decode = 0.0
@@ -168,10 +167,10 @@ class HeteroScale:
         """Follow the decode rate; prefill follows decode."""
         if (signals := self._due.signals(view)) is None:
             return ()
-        by_role = {role.role: role for role in view.roles}
+        counts, by_role = ReplicaCounts(view), {role.role: role for role in view.roles}
         decode = by_role.get("decode") or by_role["both"]
         if not decode.supply:
-            return ()
+            return counts.with_first()
         rate = self._decoded_per_s(signals, signals.mean_of(decode.role))
         wanted = decode.supply
         if abs(rate / (self._rate * decode.supply) - 1) > self._tolerance:
@@ -180,13 +179,12 @@ class HeteroScale:
         if tpot.count and tpot.mean_ns > self._tpot_ns:
             wanted = max(wanted, decode.supply + 1)
         reason = f"{rate:.0f} tokens/s are decoded, {self._rate:.0f} by one instance"
-        counts = ReplicaCounts(view)
         wanted = self._held.held(view, decode, wanted)
         if "prefill" in by_role:
             prefill = ceil(wanted * self._ratio)
             counts.set(by_role["prefill"], prefill, f"{self._ratio:g} for each decode instance; {reason}")
         counts.set(decode, wanted, reason)
-        return counts.decisions()
+        return counts.with_first()
 
     def _decoded_per_s(self, signals: Signals, means: RoleMeans) -> float:
         """Tokens that running requests make, at the mean time per token of those that finished."""

@@ -51,7 +51,7 @@ class WvaV1:
             own = signals.of_role(role.role)
             if own:
                 self._decide(role, own, signals.queued / len(own), counts)
-        return counts.decisions()
+        return counts.with_first()
 
     def _decide(
         self, role: RoleView, own: list[InstanceSignals], queued: float, counts: ReplicaCounts
@@ -114,7 +114,7 @@ class WvaV2:
         for role in view.roles:
             if role.supply and serving_count(role):
                 self._decide(view, signals, role, counts)
-        return counts.decisions()
+        return counts.with_first()
 
     def _decide(self, view: ScalingView, signals: Signals, role: RoleView, counts: ReplicaCounts) -> None:
         demands = [self._by_memory(view, signals, role), self._by_throughput(view, signals, role)]

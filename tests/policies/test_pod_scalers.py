@@ -10,6 +10,7 @@ from policies.scaling.keda import Keda
 from policies.scaling.kpa import Apa, Kpa
 from policies.scaling.token_velocity import HeteroScale, TokenScale, TokenVelocity
 from policies.scaling.wva import WvaV1, WvaV2
+from serving.protocols.scaling import Scaler
 from serving.vocabulary.estimates import Estimates, ModelEstimates
 from serving.vocabulary.measured import Latency, Measured
 from tests.worlds.signals import arrived, change, role_of, signals_of, view_of
@@ -198,3 +199,19 @@ def test_heteroscale_keeps_the_ratio_and_adds_one_while_tokens_are_slow() -> Non
 def test_a_value_that_makes_no_sense_is_refused(make: object, word: str) -> None:
     with pytest.raises(ValueError, match=word):
         make()  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    "scaler",
+    [
+        Hpa(), Kpa(), Apa(), TokenVelocity(), TokenScale(estimates=ESTIMATES), HeteroScale(), WvaV1(),
+        WvaV2(), DynamoThroughput(estimates=ESTIMATES), DynamoLoad(),
+    ],
+    ids=lambda scaler: type(scaler).__name__,
+)  # fmt: skip
+def test_a_model_whose_last_instance_was_lost_gets_one_again(scaler: Scaler) -> None:
+    """Their rules multiply the number of instances, and nothing times anything is nothing."""
+    none, at_s = role_of(0), 360  # a multiple of every period
+    (decision,) = scaler.scale(view_of(at_s, none, signals_of(at_s, none)))
+    assert (decision.act, decision.count) == ("load", 1)
+    assert scaler.scale(view_of(720, none, signals_of(720, none), backlog_tokens=0)) == ()
