@@ -219,6 +219,14 @@ class HandOvers:
         self._self_computed += requests
         self._decode_capacity.change(replica, tokens, requests)
 
+    def begin_at(self, engine: Engine, request: Request) -> None:
+        """Reserve room at a decode instance for a request whose prompt it computes itself."""
+        decode_capacity = self._decode_capacity
+        need = decode_capacity.need_tokens(request, engine.replica.room_tokens)
+        decode_capacity.needs[request.id] = need
+        self.demand_tokens += need
+        decode_capacity.change(engine.id, need, 1)
+
     def head_need(self) -> int:
         """Room that the first completed request waiting for room takes; 0: none waits."""
         if not self._ready:

@@ -13,10 +13,11 @@ SCALERS = (
     "dynamo_throughput", "dynamo_load",
 )  # fmt: skip
 WORDS = (
-    "system=serverlessllm", "cluster=blitz_b", "trace=burstgpt_like", "trace.base_rate_per_s=12",
-    "trace.requests=700", "uncertainty=off", "system.signals.delay_s=1", "journal=true",
+    "cluster=blitz_b", "trace=burstgpt_like", "trace.requests=700", "uncertainty=off", "system.signals.delay_s=1", "journal=true",
 )  # fmt: skip
+SYSTEM = "system=serverlessllm"
 BOTH = "system.instances.split=false"
+RATE = "trace.base_rate_per_s=12"
 
 
 def run_into(folder: Path, *words: str) -> dict[str, Any]:
@@ -33,7 +34,13 @@ def run_into(folder: Path, *words: str) -> dict[str, Any]:
 def test_late_metrics_are_the_same_step_by_step_and_in_replay(
     tmp_path: Path, scaler: str, split: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = (f"system/scaler={scaler}", split)
+    same_both_ways_and_in_replay(tmp_path, capsys, SYSTEM, RATE, f"system/scaler={scaler}", split)
+
+
+def same_both_ways_and_in_replay(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], *words: str
+) -> dict[str, Any]:
+    """Coalesced, step by step and replayed; returns the summary."""
     coalesced = run_into(tmp_path / "coalesced", *words)
     exact = run_into(tmp_path / "exact", *words, "engine.exact=true")
     assert coalesced == exact
@@ -41,3 +48,24 @@ def test_late_metrics_are_the_same_step_by_step_and_in_replay(
     assert files[0] == files[1]
     assert cli.run(["replay", str(tmp_path / "coalesced")]) == 0
     assert "0 differ" in capsys.readouterr().out
+    return coalesced
+
+
+def test_decode_instances_take_a_burst_of_prompts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("system=tokenscale", "trace.base_rate_per_s=6")
+    with_them = same_both_ways_and_in_replay(tmp_path, capsys, *words)
+    without = run_into(tmp_path / "without", *words, "system/dispatch=least_outstanding")
+    taken = (tmp_path / "coalesced" / "journal").read_text(encoding="utf-8").count(" ms in chunks of ")
+    assert taken > 50
+    assert with_them["ttft_ms"]["p90"] < 0.7 * without["ttft_ms"]["p90"]
+
+
+@pytest.mark.parametrize("words, what", [
+    ((SYSTEM, BOTH), "write system.instances.split=true, system=tokenscale"),
+    (("system=blitzscale",), "write system/live=none or system/dispatch=least_outstanding"),
+])  # fmt: skip
+def test_convertible_decoders_where_there_are_none_are_refused(
+    words: tuple[str, ...], what: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.run(["simulate", *WORDS, *words, "system/dispatch=convertible", "out=OUT"]) == 2
+    assert what in capsys.readouterr().err

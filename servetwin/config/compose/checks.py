@@ -82,6 +82,32 @@ def _check_into_loading(config: RunConfig) -> None:
         )
 
 
+# Refusals of decode instances that compute prompts.
+
+
+def check_convertible(config: RunConfig) -> None:
+    """Refuse convertible decoders where no instance only decodes, and beside live scaling."""
+    system = config.system
+    if system.dispatch.name != "convertible":
+        return
+    if not system.instances.split:
+        raise UserError(
+            "system/dispatch=convertible lets decode instances compute prompts, and those of "
+            f"system={system.name} do both: write system.instances.split=true, system=tokenscale or "
+            "system/dispatch=least_outstanding"
+        )
+    if system.live.name != "none":
+        raise UserError(
+            f"system/dispatch=convertible does not fit system/live={system.live.name}, whose decode instances "
+            "help those that load: write system/live=none or system/dispatch=least_outstanding"
+        )
+    if config.world == HTTP:
+        raise UserError(
+            "system/dispatch=convertible chooses the chunks of engines, and servers behind HTTP choose their "
+            "own: write world=workers or system/dispatch=least_outstanding"
+        )
+
+
 # Refusals of settings that servers behind HTTP cannot serve, one sentence each.
 
 
@@ -181,6 +207,7 @@ def check(config: RunConfig) -> None:
     check_instances(config.system.instances, config.system.scaler.name, config.system.live.name)
     _check_elastic(config)
     check_migrations(config)
+    check_convertible(config)
     check_swapping(config)
     _check_prefix_caching(config)
     check_instance_starts(config)

@@ -19,6 +19,7 @@ from serving.live.host import LiveSetup
 from serving.live.never import never_live
 from serving.live.pairs import LivePair
 from serving.live.scaling import LiveScaling
+from serving.services.disaggregated.conversions import Conversions, ConvertParts
 from serving.services.disaggregated.prefill_queue import PrefillQueue
 from serving.vocabulary.abort import CLIENT_LEFT, AbortState
 from serving.vocabulary.actions import Abort, Action, Assign, Fail
@@ -151,8 +152,8 @@ class Disaggregated:
 
     __slots__ = (
         "_admission", "_context", "_engines", "_idle", "_longest", "_max_num_seqs", "_pairs", "_requests",
-        "_room_tokens", "_switching_to_decode", "decode", "hand_overs", "host", "live", "model", "prefill",
-        "queue",
+        "_room_tokens", "_switching_to_decode", "conversions", "decode", "hand_overs", "host", "live",
+        "model", "prefill", "queue",
     )  # fmt: skip
 
     def __init__(
@@ -167,7 +168,9 @@ class Disaggregated:
         transfer_ids: TransferIds,
         live: LiveSetup | None = None,
         by_priority: bool = False,
+        converts: ConvertParts | None = None,
     ) -> None:
+        """``converts``: lets decode instances compute prompts; None: they do not."""
         self.model = prototype.model
         self._longest, self._context = prototype.longest_request_tokens, prototype.max_model_len
         self._room_tokens = prototype.room_tokens
@@ -190,6 +193,15 @@ class Disaggregated:
         # Prefill instances that switch to decode when they have computed the prompts they have begun
         self._switching_to_decode: set[int] = set()
         self.host = PrefillHost(self.model, self.queue, self.prefill, self.decode, self.hand_overs)
+        self.conversions = Conversions(
+            self.model,
+            converts,
+            engines=engines,
+            queue=self.queue,
+            prefill=self.prefill,
+            decode=self.decode,
+            hand_overs=self.hand_overs,
+        )
         setup = never_live() if live is None else live
         self.live = LiveScaling(setup, engines, self.host, self.hand_overs.moves)
         self._pairs = self.live.pairs
@@ -202,7 +214,7 @@ class Disaggregated:
     @property
     def backlog_tokens(self) -> int:
         """Prompt tokens not computed yet."""
-        return self.queue.backlog_tokens
+        return self.queue.backlog_tokens + self.conversions.own_tokens
 
     @property
     def kv_tokens(self) -> int:
@@ -233,7 +245,9 @@ class Disaggregated:
         return refusal(self._admission, now_ns, request, _EMPTY_FLEET) if reason is None else reason
 
     def arrived(self, request: Request, actions: list[Action]) -> None:
-        """Queue the request, and begin it if a prefill instance is idle."""
+        """Queue the request, and begin it if a prefill instance is idle, or give it to a decode instance."""
+        if self.conversions.take(request, actions):
+            return
         tokens, queue = request.prompt_tokens, self.queue
         queue.backlog_tokens += tokens
         if self._idle and not queue.requests:  # as feed would, if there is memory for it
@@ -356,6 +370,7 @@ class Disaggregated:
                 self._begin_decoding(engine, actions)
             return
         engine.switch_role(role)
+        self.conversions.prefills(engine)
         self.prefill.add(replica.id)
         if engine.state is _IDLE and not self.live.promised(replica.id):
             self._idle.add(replica.id)
@@ -380,6 +395,7 @@ class Disaggregated:
     def _open_for_decode(self, engine: Engine) -> None:
         self._switching_to_decode.discard(engine.id)
         engine.switch_role("decode")
+        self.conversions.decodes(engine)
         self.decode.add(engine.id)
         self.hand_overs.open(engine.id)
 
