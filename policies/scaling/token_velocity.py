@@ -74,7 +74,7 @@ class TokenScale:
     A prefiller's velocity is the smaller of what it computes and what its links send; a decoder's is the
     tokens of prompt and output that it finishes per second at the target time per output token. The paper
     predicts output lengths; here they are the means of finished requests (``output_tokens`` before the
-    first). Its convertible decoders are a dispatcher's (``policies.convertible``); at least as many decoders
+    first). Its convertible decoders are a dispatcher's (``policies.dispatch``); at least as many decoders
     stay as the role's minimum says. The paper names no period: ``period_s`` is ours.
     """
 

@@ -209,8 +209,7 @@ def controller_of(
     queue = cast(Queue | None, system.instances.queue)
     order = cast(Order, system.instances.scheduling_policy)
     migration = migration_of(config, estimates, prototypes_of(config, hardware))
-    migrator = None if migration is None else migration.migrator
-    scaler = None if elastic is None else elastic.policies.scaler
+    migrator, scaler = migration and migration.migrator, elastic and elastic.policies.scaler
     reports_ns = reports_period_ns(config, dispatcher, migrator, scaler)
     return compose(
         replicas,

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from policies.convertible import ConvertibleDecoders
+from policies.dispatch import ConvertibleDecoders
 from serving.protocols.splitting import chunk_tokens, converted
 from serving.vocabulary.errors import PolicyError
 from serving.vocabulary.request import Request
-from tests.policies.test_pod_scalers import ESTIMATES
+from tests.worlds.signals import ESTIMATES
 
 # 1,000 prompt tokens/s and a decode step of 20 ms: a step of 100 ms has 80 prompt tokens, 800 a second.
 

@@ -11,23 +11,8 @@ from policies.scaling.kpa import Apa, Kpa
 from policies.scaling.token_velocity import HeteroScale, TokenScale, TokenVelocity
 from policies.scaling.wva import WvaV1, WvaV2
 from serving.protocols.scaling import Scaler
-from serving.vocabulary.estimates import Estimates, ModelEstimates
 from serving.vocabulary.measured import Latency, Measured
-from tests.worlds.signals import arrived, change, role_of, signals_of, view_of
-
-ESTIMATES = Estimates(
-    (
-        ModelEstimates(
-            model="m",
-            prefill_tokens_per_s=1000.0,
-            decode_step_s=0.02,
-            decode_sequences=10,
-            decode_context_tokens=1000,
-            kv_tokens=10_000,
-        ),
-    ),
-    "made up",
-)
+from tests.worlds.signals import ESTIMATES, arrived, change, role_of, signals_of, view_of
 
 
 @pytest.mark.parametrize(

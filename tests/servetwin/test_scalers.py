@@ -13,7 +13,8 @@ SCALERS = (
     "dynamo_throughput", "dynamo_load",
 )  # fmt: skip
 WORDS = (
-    "cluster=blitz_b", "trace=burstgpt_like", "trace.requests=700", "uncertainty=off", "system.signals.delay_s=1", "journal=true",
+    "cluster=blitz_b", "trace=burstgpt_like", "trace.requests=700", "uncertainty=off",
+    "system.signals.delay_s=1", "journal=true",
 )  # fmt: skip
 SYSTEM = "system=serverlessllm"
 BOTH = "system.instances.split=false"

@@ -98,8 +98,8 @@ def check_convertible(config: RunConfig) -> None:
         )
     if system.live.name != "none":
         raise UserError(
-            f"system/dispatch=convertible does not fit system/live={system.live.name}, whose decode instances "
-            "help those that load: write system/live=none or system/dispatch=least_outstanding"
+            f"system/dispatch=convertible does not fit system/live={system.live.name}, whose decode "
+            "instances help those that load: write system/live=none or system/dispatch=least_outstanding"
         )
     if config.world == HTTP:
         raise UserError(

@@ -43,7 +43,7 @@ class Conversions:
         decode: Collection[int],
         hand_overs: HandOvers,
     ) -> None:
-        """``parts`` None: decode instances compute no prompts. ``prefill``, ``decode``: the service's sets."""
+        """``parts`` None: no prompt is computed at a decode instance. ``prefill``, ``decode``: not copies."""
         self.model, self._parts, self._engines = model, parts, engines
         self._queue, self._prefill, self._decode, self._hand_overs = queue, prefill, decode, hand_overs
         self._batchers: dict[int, Batcher] = {}  # of engines that decode now: the one with which they prefill
