@@ -24,6 +24,7 @@ from serving.parameters.loads import replicas_of
 from serving.protocols.batch import Batcher
 from serving.protocols.load_report import ReportsAt
 from serving.protocols.migration import Migrator
+from serving.protocols.splitting import SupportsDecodePlaces
 from serving.services.aborts import Aborting, Aborts
 from serving.services.colocated.migrating import Migrating
 from serving.services.colocated.service import Colocated, Queue
@@ -85,7 +86,8 @@ class ServiceOptions:
     ``by_priority``: orders queues that instances share by priority. ``stock``: the engines choose their own
     passes, and the controller decides only what ``StockParts`` lists; None: the controller chooses the
     passes. ``bypass``: dispatches while the global scheduler is lost; None: it is never lost. ``converts``:
-    lets decode instances compute prompts; None: they do not.
+    lets decode instances compute prompts; None: they do not. ``places``: chooses where computed prompts
+    decode, and gives instances the other role; None: the least demand, and none changes.
     """
 
     hand_overs: Mapping[str, HandOverRules] = field(default_factory=dict)
@@ -99,6 +101,7 @@ class ServiceOptions:
     stock: StockParts | None = None
     bypass: Dispatcher | None = None
     converts: ConvertParts | None = None
+    places: SupportsDecodePlaces | None = None
 
 
 def compose(
@@ -243,6 +246,7 @@ def _services(
                 live=live.get(model),
                 by_priority=options.by_priority,
                 converts=options.converts,
+                places=options.places,
             )
             services[model] = _migrating(split, records, options.migration)
         else:

@@ -39,7 +39,7 @@ from serving.controller import Controller
 from serving.engine.pool import EngineOptions
 from serving.engine.progress import Order
 from serving.protocols.batch import Batcher
-from serving.protocols.splitting import CONVERT, chunk_tokens
+from serving.protocols.splitting import CONVERT, PLACE, chunk_tokens
 from serving.services.colocated.service import Queue
 from serving.services.disaggregated.conversions import ConvertParts
 from serving.services.stock.handover import HandOverParts
@@ -205,7 +205,6 @@ def controller_of(
         elastic = elastic_of(config, prototypes_of(config, hardware), estimates)
     may_preempt = system.instances.split and (outgrows_expected or _may_preempt(config, hardware))
     coalesce = not engine.exact and not may_preempt
-    checks = not _is_ours(system.batcher.policy)
     queue = cast(Queue | None, system.instances.queue)
     order = cast(Order, system.instances.scheduling_policy)
     migration = migration_of(config, estimates, prototypes_of(config, hardware))
@@ -219,7 +218,7 @@ def controller_of(
         engine_options=EngineOptions(
             coalesce=coalesce,
             asynchronous=engine.asynchronous,
-            checks=checks,
+            checks=not _is_ours(system.batcher.policy),
             lockstep=engine.data_parallel_size > 1,
             named_requests=named_requests,
             order=order,
@@ -238,6 +237,7 @@ def controller_of(
             stock=stock_of(config, migration),
             bypass=bypass_of(config),
             converts=_converts_of(config, dispatcher),
+            places=dispatcher if system.instances.split and hasattr(dispatcher, PLACE.method) else None,
         ),
         starts=starts_of(config, replicas),
         elastic=elastic,
@@ -323,6 +323,7 @@ def _estimates(config: RunConfig, model: str, hardware: Hardware) -> ModelEstima
         decode_sequences=sequences,
         decode_context_tokens=context,
         kv_tokens=kv_tokens,
+        decode_first_s=(rows.decode_cost(1, 1) + hardware.together([1] * ranks)) / FIXED_PER_S,
     )
 
 

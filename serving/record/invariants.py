@@ -22,8 +22,8 @@ from serving.record.stage_checks import broken_hosts
 from serving.record.stock_checks import broken as broken_stock
 from serving.services.colocated.migrating import Migrating
 from serving.services.colocated.service import Colocated
-from serving.services.disaggregated.conversions import uncomputed_tokens
 from serving.services.disaggregated.decode_migrating import DecodeMigrating
+from serving.services.disaggregated.instances import uncomputed_tokens
 from serving.services.disaggregated.service import Disaggregated
 from serving.services.language.service import LanguagePipeline
 from serving.services.pipeline.service import Pipeline

@@ -13,10 +13,10 @@ SCALERS = (
     "dynamo_throughput", "dynamo_load",
 )  # fmt: skip
 WORDS = (
-    "cluster=blitz_b", "trace=burstgpt_like", "trace.requests=700", "uncertainty=off",
-    "system.signals.delay_s=1", "journal=true",
+    "cluster=blitz_b", "trace=burstgpt_like", "trace.requests=700", "uncertainty=off", "journal=true",
 )  # fmt: skip
 SYSTEM = "system=serverlessllm"
+LATE = "system.signals.delay_s=1"
 BOTH = "system.instances.split=false"
 RATE = "trace.base_rate_per_s=12"
 
@@ -35,7 +35,7 @@ def run_into(folder: Path, *words: str) -> dict[str, Any]:
 def test_late_metrics_are_the_same_step_by_step_and_in_replay(
     tmp_path: Path, scaler: str, split: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    same_both_ways_and_in_replay(tmp_path, capsys, SYSTEM, RATE, f"system/scaler={scaler}", split)
+    same_both_ways_and_in_replay(tmp_path, capsys, SYSTEM, RATE, LATE, f"system/scaler={scaler}", split)
 
 
 def same_both_ways_and_in_replay(
@@ -53,7 +53,7 @@ def same_both_ways_and_in_replay(
 
 
 def test_decode_instances_take_a_burst_of_prompts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ("system=tokenscale", "trace.base_rate_per_s=6")
+    words = ("system=tokenscale", "trace.base_rate_per_s=6", LATE)
     with_them = same_both_ways_and_in_replay(tmp_path, capsys, *words)
     without = run_into(tmp_path / "without", *words, "system/dispatch=least_outstanding")
     taken = (tmp_path / "coalesced" / "journal").read_text(encoding="utf-8").count(" ms in chunks of ")
@@ -62,11 +62,36 @@ def test_decode_instances_take_a_burst_of_prompts(tmp_path: Path, capsys: pytest
 
 
 @pytest.mark.parametrize("words, what", [
-    ((SYSTEM, BOTH), "write system.instances.split=true, system=tokenscale"),
+    ((SYSTEM, BOTH), "write system=tokenscale or system/dispatch=least_outstanding"),
     (("system=blitzscale",), "write system/live=none or system/dispatch=least_outstanding"),
 ])  # fmt: skip
 def test_convertible_decoders_where_there_are_none_are_refused(
     words: tuple[str, ...], what: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert cli.run(["simulate", *WORDS, *words, "system/dispatch=convertible", "out=OUT"]) == 2
+    assert cli.run(["simulate", *WORDS, RATE, *words, "system/dispatch=convertible", "out=OUT"]) == 2
+    assert what in capsys.readouterr().err
+
+
+def test_instances_take_either_role_as_the_time_per_token_allows(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("system=llumnix_v2", "system.dispatch.tpot_ms=22", "system.migration.tpot_ms=22")
+    words = (*words, "trace.base_rate_per_s=4", "migration.period_ms=100")
+    adapts = same_both_ways_and_in_replay(tmp_path, capsys, *words)
+    journal = (tmp_path / "coalesced" / "journal").read_text(encoding="utf-8")
+    assert journal.count('"decode","no decode instance keeps ') >= 3
+    assert journal.count('"prefill","it decodes nothing"') >= 8  # five of the six that start so, and again
+    assert adapts["migrations"]["committed"] > 50
+    assert adapts["tpot_ms"]["p90"] < 22
+
+
+@pytest.mark.parametrize("words, what", [
+    (("system=llumnix_v2", "system.instances.split=false"), "write system=llumnix_v2 or system/dispatch="),
+    (("system=serverlessllm", "system/dispatch=adaptive_pd"), "write system/scaler=none"),
+    (("system=llumnix_v2", "model.prefill.tp=1", "model.decode.tp=2"), "write one model.tp"),
+])  # fmt: skip
+def test_adaptive_roles_where_they_do_not_fit_are_refused(
+    words: tuple[str, ...], what: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.run(["simulate", *WORDS, "trace.base_rate_per_s=4", *words, "out=OUT"]) == 2
     assert what in capsys.readouterr().err

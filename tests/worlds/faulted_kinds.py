@@ -29,6 +29,9 @@ SPLIT = (
     "distserve_full system/dispatch=convertible system.dispatch.ttft_ms=1 system.dispatch.tpot_ms=1000 "
     "system.dispatch.decoders=3 system.dispatch.chunk_tokens=16",
     "distserve_half system/dispatch=convertible system.dispatch.ttft_ms=50",
+    "llumnix_v2", "llumnix_v2 system.dispatch.tpot_ms=12 system.migration.tpot_ms=13 migration.period_ms=20",
+    "llumnix_v2 system.dispatch.tpot_ms=6 system.migration.tpot_ms=12 engine.max_num_seqs=3",
+    "llumnix_v2 system/migration=none system.dispatch.tpot_ms=12",
     "distserve_half system/dispatch=convertible system.dispatch.ttft_ms=20 engine.reserve=mean",
 )  # fmt: skip
 ELASTIC = (
