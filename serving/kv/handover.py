@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from serving.engine.engine import Engine
+from serving.engine.limits import limit_decoding
 from serving.engine.progress import Progress
 from serving.kv.decode_capacity import DecodeCapacity, HandOverRules
 from serving.kv.moves import Move, MovePhase, Moves
@@ -93,7 +94,7 @@ class HandOvers:
     def open(self, replica: int) -> None:
         """Let a decode instance take requests from now on."""
         engine = self._engines[replica]
-        engine.limit_decoding(self._decode_capacity.max_num_seqs)
+        limit_decoding(engine, self._decode_capacity.max_num_seqs)
         self._decode_capacity.open(replica, engine.replica.room_tokens)
         if replica in self._ready:
             self._ready.remove(replica)

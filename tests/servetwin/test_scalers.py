@@ -1,5 +1,6 @@
 """Scalers that read metrics as monitoring has them, through whole runs."""
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -30,8 +31,10 @@ def run_into(folder: Path, *words: str) -> dict[str, Any]:
     return summary
 
 
-@pytest.mark.parametrize("split", ["system.instances.split=true", BOTH])
-@pytest.mark.parametrize("scaler", SCALERS)
+@pytest.mark.parametrize(
+    ("scaler", "split"),
+    [*itertools.product(SCALERS, ["system.instances.split=true", BOTH]), ("chiron", BOTH)],
+)
 def test_late_metrics_are_the_same_step_by_step_and_in_replay(
     tmp_path: Path, scaler: str, split: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -95,3 +98,20 @@ def test_adaptive_roles_where_they_do_not_fit_are_refused(
 ) -> None:
     assert cli.run(["simulate", *WORDS, "trace.base_rate_per_s=4", *words, "out=OUT"]) == 2
     assert what in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("engine", ["blitz_native", "vllm_v1"])
+def test_chiron_limits_batches_by_what_a_token_took(
+    engine: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = (SYSTEM, BOTH, "system.instances.queue=per_instance", f"engine={engine}", RATE)
+    words = (*words, "system/scaler=chiron", "system.scaler.batch=32", "system.scaler.itl_ms=20")
+    summary = same_both_ways_and_in_replay(tmp_path, capsys, *words)
+    limits = [event["reason"] for event in summary["scale_events"] if event["act"] == "limit_batch"]
+    assert len(set(limits)) > 3
+    assert all(reason.endswith(("the objective 20", "no request has finished yet")) for reason in limits)
+
+
+def test_chiron_is_of_instances_that_do_both(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["simulate", *WORDS, RATE, SYSTEM, "system/scaler=chiron", "out=OUT"]) == 2
+    assert "write system.instances.split=false" in capsys.readouterr().err

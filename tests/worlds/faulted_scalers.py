@@ -17,6 +17,8 @@ SCALERS: Final = {
     "wva_v2": "system.scaler.period_s=0.5",
     "dynamo_throughput": "system.scaler.period_s=1 system.scaler.forecast=smoothing",
     "dynamo_load": "system.scaler.period_s=0.5",
+    "chiron": "system.scaler.local_s=0.5 system.scaler.period_s=1 system.scaler.hold_s={s} "
+    "system.scaler.batch=2 system.scaler.itl_ms=13 system.instances.split=false",
 }
 """Every scaler of metrics, quick enough for a world of some seconds; ``{s}``: a time that is drawn."""
 _METRICS: Final = {
@@ -37,13 +39,16 @@ SYSTEMS: Final = (
     "serverlessllm system/dispatch=convertible system.dispatch.ttft_ms=1 system.dispatch.tpot_ms=1000 "
     "system.dispatch.chunk_tokens=8",
     "serverlessllm system.instances.split=false system.instances.queue=per_instance",
+    "serverlessllm system.instances.split=false system.instances.queue=per_instance engine=vllm_v1",
     "blitz_multicast system.instances.split=false", "blitzscale system.instances.split=false",
 )  # fmt: skip
 
 
 def scaler_words(random: Random) -> str:
     """A system, a scaler with a metric, and when metrics are scraped."""
-    scaler, system = random.choice(sorted(SCALERS)), random.choice(SYSTEMS)
+    scaler = random.choice(sorted(SCALERS))
+    both = [system for system in SYSTEMS if "split=false" in system]
+    system = random.choice(both if "split=false" in SCALERS[scaler] else SYSTEMS)
     words = f"system={system} system/scaler={scaler} {SCALERS[scaler].format(s=random.choice([1, 2, 4]))}"
     if scaler in _METRICS:
         metric = random.choice(_METRICS[scaler])

@@ -82,6 +82,15 @@ def _check_into_loading(config: RunConfig) -> None:
         )
 
 
+def check_batch_limits(config: RunConfig) -> None:
+    """Refuse a scaler of batch sizes where instances do not choose whom they admit."""
+    if config.system.scaler.name == "chiron" and config.system.instances.split:
+        raise UserError(
+            "system/scaler=chiron limits the batches of instances that do both, and those of "
+            f"system={config.system.name} prefill or decode: write system.instances.split=false"
+        )
+
+
 # Refusals of dispatchers of prefill and decode instances where there are none, or where others use them.
 
 _SPLIT_DISPATCH: Final = {"convertible": "tokenscale", "adaptive_pd": "llumnix_v2"}
@@ -220,6 +229,7 @@ def check(config: RunConfig) -> None:
     _check_elastic(config)
     check_migrations(config)
     check_split_dispatch(config)
+    check_batch_limits(config)
     check_swapping(config)
     _check_prefix_caching(config)
     check_instance_starts(config)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from serving.engine.engine import Engine
+from serving.engine.limits import use_batcher
 from serving.kv.handover import HandOvers
 from serving.protocols.batch import Batcher
 from serving.protocols.splitting import SupportsConvert, converted
@@ -63,9 +64,11 @@ class Conversions:
     def decodes(self, engine: Engine) -> None:
         """An engine decodes from its next pass on: it computes prompts in chunks that the policy limits."""
         if self._parts is not None and engine.id not in self._batchers:
-            self._batchers[engine.id] = engine.batcher
-            engine.batcher = self._parts.batcher_for(self._view.model)
+            chunked = self._parts.batcher_for(self._view.model)
+            self._batchers[engine.id] = use_batcher(engine, chunked)
 
     def prefills(self, engine: Engine) -> None:
         """An engine computes prompts for others from its next pass on."""
-        engine.batcher = self._batchers.pop(engine.id, engine.batcher)
+        before = self._batchers.pop(engine.id, None)
+        if before is not None:
+            use_batcher(engine, before)
