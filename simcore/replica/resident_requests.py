@@ -72,7 +72,7 @@ class DelayedTokens:
             last = max(last_token_fixed, self.groups[0][0])
             group = next(group for group in self.groups if group[0] == last)
             group[1] -= 1
-        if not self._own and not any([requests for _, requests in self.groups]):
+        if not self._own and not any(requests for _, requests in self.groups):
             self.groups.clear()  # nobody is left: whoever decodes here next has not waited
         return last
 
