@@ -119,11 +119,11 @@ class ChunkedPrefill:
                 return None
             steps = kv.steps_until_full()
             if steps:
-                return decode_batch(steps, running < self.max_num_seqs)
+                return decode_batch(steps, running < min(self.max_num_seqs, view.most_running))
         return self._choose_chunks(view, running, waiting)
 
     def _choose_chunks(self, view: ReplicaView, running: int, waiting: int) -> Batch | None:
-        kv = view.kv
+        kv, most = view.kv, min(self.max_num_seqs, view.most_running)
         victims: tuple[int, ...] = ()
         decoding, need = kv.decoding, kv.step_blocks()
         free = kv.free_blocks - need
@@ -135,7 +135,7 @@ class ChunkedPrefill:
             victims, budget, free = self._continue_prompts(view, chunks, victims, budget, free)
         admit, growing = 0, False
         if waiting and not victims:
-            seats = self.max_num_seqs - running
+            seats = most - running
             admit, budget, free, growing = self._admit(view, chunks, seats, budget, free)
         if not chunks:
             if victims:
@@ -146,7 +146,7 @@ class ChunkedPrefill:
         # steps as a block has tokens take one block per request, whatever its position in its block.
         if budget and admit == waiting and not victims:
             steps += free // (decoding + len(chunks)) * kv.block_tokens
-        interruptible = steps > 1 and running + admit < self.max_num_seqs
+        interruptible = steps > 1 and running + admit < most
         return Batch(victims, tuple(chunks), admit, True, steps, interruptible, "chunked")
 
     def _continue_prompts(
@@ -246,7 +246,7 @@ class PrefillFirst:
             return None
         steps = view.kv.steps_until_full(self.spare_blocks)
         if steps:
-            return decode_batch(steps, not waiting and running < self.max_num_seqs)
+            return decode_batch(steps, not waiting and running < min(self.max_num_seqs, view.most_running))
         if not self.spare_blocks:
             return after_preemption(make_room(view, view.kv.step_blocks())[0])
         victims = append_slots(view)
@@ -254,13 +254,14 @@ class PrefillFirst:
 
     def _prefill(self, view: ReplicaView, running: int, waiting: int) -> Batch | None:
         """Whole prompts from the head of the queue; if that empties the queue, the same pass also decodes."""
-        chunks, free = self._prompts(view, self.max_num_seqs - running)
+        most = min(self.max_num_seqs, view.most_running)
+        chunks, free = self._prompts(view, most - running)
         if not chunks:
             return None
         steps, decoding = 1, running + len(chunks)
         if len(chunks) == waiting:
             steps += max(0, free - self.spare_blocks) // decoding * view.kv.block_tokens
-        interruptible = steps > 1 and decoding < self.max_num_seqs
+        interruptible = steps > 1 and decoding < most
         return Batch((), chunks, len(chunks), False, steps, interruptible, "prefill")
 
     def _prefill_again(self, view: ReplicaView) -> Batch:

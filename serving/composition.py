@@ -24,10 +24,12 @@ from serving.parameters.loads import replicas_of
 from serving.protocols.batch import Batcher
 from serving.protocols.load_report import ReportsAt
 from serving.protocols.migration import Migrator
+from serving.protocols.splitting import SupportsDecodePlaces
 from serving.services.aborts import Aborting, Aborts
 from serving.services.colocated.migrating import Migrating
 from serving.services.colocated.service import Colocated, Queue
 from serving.services.colocated.victim_moves import VictimParts
+from serving.services.disaggregated.conversions import ConvertParts
 from serving.services.disaggregated.decode_migrating import DecodeMigrating
 from serving.services.disaggregated.service import Disaggregated
 from serving.services.language.service import LanguagePipeline
@@ -83,7 +85,9 @@ class ServiceOptions:
     between two load reports of an instance; 0: no policy reads reports. ``reports_at``: see ``LoadReports``.
     ``by_priority``: orders queues that instances share by priority. ``stock``: the engines choose their own
     passes, and the controller decides only what ``StockParts`` lists; None: the controller chooses the
-    passes. ``bypass``: dispatches while the global scheduler is lost; None: it is never lost.
+    passes. ``bypass``: dispatches while the global scheduler is lost; None: it is never lost. ``converts``:
+    lets decode instances compute prompts; None: they do not. ``places``: chooses where computed prompts
+    decode, and gives instances the other role; None: the least demand, and none changes.
     """
 
     hand_overs: Mapping[str, HandOverRules] = field(default_factory=dict)
@@ -96,6 +100,8 @@ class ServiceOptions:
     by_priority: bool = False
     stock: StockParts | None = None
     bypass: Dispatcher | None = None
+    converts: ConvertParts | None = None
+    places: SupportsDecodePlaces | None = None
 
 
 def compose(
@@ -117,12 +123,13 @@ def compose(
     assert [replica.id for replica in replicas] == list(range(len(replicas)))
     assert not (starts and elastic), "an elastic system begins its loads itself"
     # Signals of scalers must not depend on how many steps one report covers.
-    options = replace(engine_options or EngineOptions(), prompts_alone=elastic is not None)
+    serving = service_options or ServiceOptions()
+    alone = elastic is not None or serving.converts is not None
+    options = replace(engine_options or EngineOptions(), prompts_alone=alone)
     pool, cold = EnginePool(batcher_for, options), replicas_of(starts)
     for replica in replicas:
         pool.add(replica, replica.id not in cold)
     engines, requests, transfer_ids, present = pool.engines, dict[int, Request](), TransferIds(), Present()
-    serving = service_options or ServiceOptions()
     records = _Records(
         engines=engines,
         requests=requests,
@@ -238,6 +245,8 @@ def _services(
                 transfer_ids=records.transfer_ids,
                 live=live.get(model),
                 by_priority=options.by_priority,
+                converts=options.converts,
+                places=options.places,
             )
             services[model] = _migrating(split, records, options.migration)
         else:

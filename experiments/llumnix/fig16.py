@@ -90,6 +90,10 @@ class ReportView:
         """As ``load``."""
         return {}
 
+    def prompt_tokens(self, replica: int) -> int:
+        """As ``load``."""
+        return 0
+
     def kv_tokens(self, replica: int) -> int:
         """As ``load``."""
         return 0

@@ -43,19 +43,19 @@ class DynamoThroughput:
         self._tpot_s, self._most = positive("tpot_ms", tpot_ms) / 1e3, most_per_step
         self.period_s = self.window_s = period_s
         self._due = Due(period_ns("period_s", period_s))
+        self.no_change_until_ns = self._due.next_ns
         self._trends: dict[tuple[str, str], _Trend] = {}
 
     def scale(self, view: ScalingView) -> tuple[ScaleDecision, ...]:
         """Set the roles to the forecast."""
-        signals = view.signals
-        if not self._due.is_due(view) or signals is None:
+        if (signals := self._due.signals(view)) is None:
             return ()
         counts = ReplicaCounts(view)
         requests = self._expected(view, "requests", signals.requests_per_s)
         prompt = self._expected(view, "prompt", signals.mean_prompt_tokens)
         output = self._expected(view, "output", signals.mean_output_tokens)
         if prompt is None or output is None or requests is None:
-            return ()
+            return counts.with_first()
         prefill = requests * prompt * (1 - signals.prefix_hit_share) / view.prefill_tokens_per_s
         decode = requests * output / self._decode_tokens_per_s(view, prompt + output / 2)
         reason = f"{requests:.2f} requests/s of {prompt:.0f} and {output:.0f} tokens are expected"
@@ -63,11 +63,7 @@ class DynamoThroughput:
             need = {"prefill": prefill, "decode": decode, "both": prefill + decode}[role.role]
             wanted = max(1, ceil(need))
             counts.set(role, max(role.supply - self._most, min(role.supply + self._most, wanted)), reason)
-        return counts.decisions()
-
-    def no_change_until_ns(self, view: ScalingView) -> int:
-        """Until the next period."""
-        return self._due.next_ns(view)
+        return counts.with_first()
 
     def _expected(self, view: ScalingView, what: str, now: float | None) -> float | None:
         if now is None:
@@ -132,21 +128,18 @@ class DynamoLoad:
         self.period_s = self.scrape_s = period_s
         self.window_s = window_s
         self._due = Due(period_ns("period_s", period_s))
+        self.no_change_until_ns = self._due.next_ns
         self._seen: dict[tuple[str, str], deque[tuple[float, float]]] = {}
 
     def scale(self, view: ScalingView) -> tuple[ScaleDecision, ...]:
         """At most one instance more or less of each role."""
-        if not self._due.is_due(view) or view.signals is None:
+        if (signals := self._due.signals(view)) is None:
             return ()
         counts = ReplicaCounts(view)
         for role in view.roles:
             if serving_count(role) and not role.in_state("loading"):
-                self._decide(view, view.signals, role, counts)
-        return counts.decisions()
-
-    def no_change_until_ns(self, view: ScalingView) -> int:
-        """Until the next period."""
-        return self._due.next_ns(view)
+                self._decide(view, signals, role, counts)
+        return counts.with_first()
 
     def _decide(self, view: ScalingView, signals: Signals, role: RoleView, counts: ReplicaCounts) -> None:
         own = signals.of_role(role.role)

@@ -108,6 +108,7 @@ class Hpa:
         self._roles, self._tolerance = tuple(roles), tolerance
         self.period_s = sync_s
         self._due = Due(period_ns("sync_s", sync_s))
+        self.no_change_until_ns = self._due.next_ns
         self._behaviour = Behaviour(Pace(pods=up_pods, percent=up_percent), stabilisation_s)
 
     def scale(self, view: ScalingView) -> tuple[ScaleDecision, ...]:
@@ -119,11 +120,7 @@ class Hpa:
             if role.role in self._roles and role.supply:
                 wanted, reason = self._recommended(view.signals, role)
                 counts.set(role, self._behaviour.allowed(view, role, wanted), reason)
-        return counts.decisions()
-
-    def no_change_until_ns(self, view: ScalingView) -> int:
-        """Until the next sync."""
-        return self._due.next_ns(view)
+        return counts.with_first()
 
     def _recommended(self, signals: Signals | None, role: RoleView) -> tuple[int, str]:
         amount = None if signals is None else total(self._metric, signals, role.role)

@@ -38,6 +38,7 @@ class Keda:
         self._activation, self._tolerance = activation_threshold, tolerance
         polling_ns = period_ns("polling_s", polling_s)
         self._polls, self._due = Due(polling_ns), Due(period_ns("sync_s", sync_s))
+        self.no_change_until_ns = self._due.next_ns
         if polling_ns % period_ns("sync_s", sync_s):
             raise ValueError(f"polling_s is {polling_s}, and must be a multiple of sync_s={sync_s}")
         self.period_s = sync_s
@@ -62,10 +63,6 @@ class Keda:
             if role.supply and amount is not None:
                 self._follow(view, role, amount, counts)
         return counts.decisions()
-
-    def no_change_until_ns(self, view: ScalingView) -> int:
-        """Until the next sync."""
-        return self._due.next_ns(view)
 
     def _activate(self, view: ScalingView, role: RoleView, active: bool, counts: ReplicaCounts) -> bool:
         """From 0 to 1 and back to 0; returns whether the number was set."""

@@ -70,6 +70,7 @@ class Kpa:
         self._threshold, self._up, self._down = panic_threshold, max_up_rate, max_down_rate
         self.period_s = self.scrape_s = tick_s
         self._due = Due(period_ns("tick_s", tick_s))
+        self.no_change_until_ns = self._due.next_ns
         self._windows: dict[tuple[str, str], _Window] = {}
         self._panics: dict[tuple[str, str], tuple[int, int]] = {}  # since when, most instances wanted
 
@@ -78,16 +79,10 @@ class Kpa:
         counts = ReplicaCounts(view)
         due = self._due.is_due(view)
         for role in view.roles:
-            if not role.supply and view.has_work:
-                counts.set(role, 1, "requests wait and there is no instance")
-            elif due and view.signals is not None and role.supply:
+            if due and view.signals is not None and role.supply:
                 amount = total(self._metric, view.signals, role.role)
                 self._follow(view, role, amount or 0.0, counts)
-        return counts.decisions()
-
-    def no_change_until_ns(self, view: ScalingView) -> int:
-        """Until the next tick."""
-        return self._due.next_ns(view)
+        return counts.with_first()
 
     def _follow(self, view: ScalingView, role: RoleView, amount: float, counts: ReplicaCounts) -> None:
         assert view.signals is not None
@@ -138,15 +133,16 @@ class Apa:
         self._up, self._down, self._rates = up, down, (max_up_rate, max_down_rate)
         self.period_s = period_s
         self._due = Due(period_ns("period_s", period_s))
+        self.no_change_until_ns = self._due.next_ns
 
     def scale(self, view: ScalingView) -> tuple[ScaleDecision, ...]:
         """Follow the metric outside its band."""
-        if not self._due.is_due(view) or view.signals is None:
+        if (signals := self._due.signals(view)) is None:
             return ()
         counts = ReplicaCounts(view)
         for role in view.roles:
             ready = serving_count(role)
-            amount = total(self._metric, view.signals, role.role) if ready else None
+            amount = total(self._metric, signals, role.role) if ready else None
             if amount is None:
                 continue
             ratio = amount / ready / self._target
@@ -158,8 +154,4 @@ class Apa:
             elif ratio < 1 - self._down:
                 least = max(1, floor(ready / self._rates[1]))
                 counts.set(role, min(role.supply, max(ceil(ready * ratio), least)), reason)
-        return counts.decisions()
-
-    def no_change_until_ns(self, view: ScalingView) -> int:
-        """Until the next period."""
-        return self._due.next_ns(view)
+        return counts.with_first()

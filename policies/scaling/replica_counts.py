@@ -5,6 +5,7 @@ from typing import Final
 
 from policies.scaling.rules import within
 from serving.protocols.scaling import RoleView, ScaleDecision, ScalingView
+from serving.protocols.signals import Signals
 
 NS_PER_S: Final = 1_000_000_000
 
@@ -60,6 +61,17 @@ class ReplicaCounts:
         """What was collected."""
         return tuple(self._made)
 
+    def with_first(self) -> tuple[ScaleDecision, ...]:
+        """What was collected, and one instance for a role without any while the model has work.
+
+        For rules that multiply the number of instances: Kubernetes replaces a lost pod below the minimum.
+        """
+        decided = {decision.role for decision in self._made}
+        for role in self._view.roles if self._view.has_work else ():
+            if not role.supply and role.role not in decided:
+                self.set(role, 1, "requests wait and there is no instance")
+        return self.decisions()
+
 
 def serving_count(role: RoleView) -> int:
     """The instances that take requests."""
@@ -114,6 +126,10 @@ class Due:
         self._done_ns[view.model] = now_ns
         return True
 
+    def signals(self, view: ScalingView) -> Signals | None:
+        """The metrics once per period and model; None if no decision is due or there are none yet."""
+        return view.signals if self.is_due(view) else None
+
     def next_ns(self, view: ScalingView) -> int:
-        """When the next decision is due."""
+        """When the next decision is due: a scaler's ``no_change_until_ns``."""
         return (view.now_ns // self._period_ns + 1) * self._period_ns

@@ -46,21 +46,18 @@ class TokenVelocity:
         self._due = Due(period_ns("poll_s", poll_s))
         up, down = Pace(pods=1, period_s=up_s), Pace(pods=1, period_s=down_s)
         self._behaviour = Behaviour(up, stabilisation_s, down)
+        self.no_change_until_ns = self._due.next_ns
 
     def scale(self, view: ScalingView) -> tuple[ScaleDecision, ...]:
         """Follow the tokens, once per poll."""
-        if not self._due.is_due(view) or view.signals is None:
+        if (signals := self._due.signals(view)) is None:
             return ()
         counts = ReplicaCounts(view)
         for role in view.roles:
             if role.supply:
-                wanted, reason = self._wanted(view, view.signals, role)
+                wanted, reason = self._wanted(view, signals, role)
                 counts.set(role, self._behaviour.allowed(view, role, max(1, wanted)), reason)
-        return counts.decisions()
-
-    def no_change_until_ns(self, view: ScalingView) -> int:
-        """Until the next poll."""
-        return self._due.next_ns(view)
+        return counts.with_first()
 
     def _wanted(self, view: ScalingView, signals: Signals, role: RoleView) -> tuple[int, str]:
         wanted, words = 0, list[str]()
@@ -88,7 +85,8 @@ class TokenScale:
     A prefiller's velocity is the smaller of what it computes and what its links send; a decoder's is the
     tokens of prompt and output that it finishes per second at the target time per output token. The paper
     predicts output lengths; here they are the means of finished requests (``output_tokens`` before the
-    first). Its convertible decoders are not here. The paper names no period: ``period_s`` is ours.
+    first). Its convertible decoders are a dispatcher's (``policies.dispatch``); at least as many decoders
+    stay as the role's minimum says. The paper names no period: ``period_s`` is ours.
     """
 
     reads_signals = True
@@ -111,22 +109,17 @@ class TokenScale:
         self.period_s = self.scrape_s = period_s
         self.window_s = window_s
         self._due, self._held = Due(period_ns("period_s", period_s)), HeldCounts(round(hold_s * 1e9))
+        self.no_change_until_ns = self._due.next_ns
 
     def scale(self, view: ScalingView) -> tuple[ScaleDecision, ...]:
         """Divide arriving tokens by velocities, once per period."""
         counts = ReplicaCounts(view)
         due = self._due.is_due(view)
         for role in view.roles:
-            if not role.supply and view.has_work:
-                counts.set(role, 1, "requests wait and there is no instance")
-            elif due and view.signals is not None and role.supply:
+            if due and view.signals is not None and role.supply:
                 wanted, reason = self._wanted(view, view.signals, role)
                 counts.set(role, self._held.held(view, role, max(1, wanted)), reason)
-        return counts.decisions()
-
-    def no_change_until_ns(self, view: ScalingView) -> int:
-        """Until the next period."""
-        return self._due.next_ns(view)
+        return counts.with_first()
 
     def _wanted(self, view: ScalingView, signals: Signals, role: RoleView) -> tuple[int, str]:
         prefill = decode = 0.0
@@ -179,16 +172,16 @@ class HeteroScale:
         self._tpot_ns, self._tolerance = positive("tpot_ms", tpot_ms) * 1e6, tolerance
         self.period_s = period_s
         self._due, self._held = Due(period_ns("period_s", period_s)), HeldCounts(round(stabilisation_s * 1e9))
+        self.no_change_until_ns = self._due.next_ns
 
     def scale(self, view: ScalingView) -> tuple[ScaleDecision, ...]:
         """Follow the decode rate; prefill follows decode."""
-        signals = view.signals
-        if not self._due.is_due(view) or signals is None:
+        if (signals := self._due.signals(view)) is None:
             return ()
-        by_role = {role.role: role for role in view.roles}
+        counts, by_role = ReplicaCounts(view), {role.role: role for role in view.roles}
         decode = by_role.get("decode") or by_role["both"]
         if not decode.supply:
-            return ()
+            return counts.with_first()
         rate = self._decoded_per_s(signals, signals.mean_of(decode.role))
         wanted = decode.supply
         if abs(rate / (self._rate * decode.supply) - 1) > self._tolerance:
@@ -197,17 +190,12 @@ class HeteroScale:
         if tpot.count and tpot.mean_ns > self._tpot_ns:
             wanted = max(wanted, decode.supply + 1)
         reason = f"{rate:.0f} tokens/s are decoded, {self._rate:.0f} by one instance"
-        counts = ReplicaCounts(view)
         wanted = self._held.held(view, decode, wanted)
         if "prefill" in by_role:
             prefill = ceil(wanted * self._ratio)
             counts.set(by_role["prefill"], prefill, f"{self._ratio:g} for each decode instance; {reason}")
         counts.set(decode, wanted, reason)
-        return counts.decisions()
-
-    def no_change_until_ns(self, view: ScalingView) -> int:
-        """Until the next period."""
-        return self._due.next_ns(view)
+        return counts.with_first()
 
     def _decoded_per_s(self, signals: Signals, means: RoleMeans) -> float:
         """Tokens that running requests make, at the mean time per token of those that finished."""

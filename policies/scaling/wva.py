@@ -40,21 +40,18 @@ class WvaV1:
         self._kv, self._queue = (kv_threshold, kv_spare), (queue_threshold, queue_spare)
         self.period_s = period_s
         self._due = Due(period_ns("period_s", period_s))
+        self.no_change_until_ns = self._due.next_ns
 
     def scale(self, view: ScalingView) -> tuple[ScaleDecision, ...]:
         """At most one instance more or less of each role."""
-        if not self._due.is_due(view) or view.signals is None:
+        if (signals := self._due.signals(view)) is None:
             return ()
         counts = ReplicaCounts(view)
         for role in view.roles:
-            own = view.signals.of_role(role.role)
+            own = signals.of_role(role.role)
             if own:
-                self._decide(role, own, view.signals.queued / len(own), counts)
-        return counts.decisions()
-
-    def no_change_until_ns(self, view: ScalingView) -> int:
-        """Until the next period."""
-        return self._due.next_ns(view)
+                self._decide(role, own, signals.queued / len(own), counts)
+        return counts.with_first()
 
     def _decide(
         self, role: RoleView, own: list[InstanceSignals], queued: float, counts: ReplicaCounts
@@ -106,21 +103,18 @@ class WvaV2:
         self._up, self._down, self._share, self._samples = up, down, kv_share, samples
         self.period_s = period_s
         self._due = Due(period_ns("period_s", period_s))
+        self.no_change_until_ns = self._due.next_ns
         self._seen: dict[tuple[str, str], deque[tuple[float, float]]] = {}
 
     def scale(self, view: ScalingView) -> tuple[ScaleDecision, ...]:
         """Set supply to demand."""
-        if not self._due.is_due(view) or view.signals is None:
+        if (signals := self._due.signals(view)) is None:
             return ()
         counts = ReplicaCounts(view)
         for role in view.roles:
             if role.supply and serving_count(role):
-                self._decide(view, view.signals, role, counts)
-        return counts.decisions()
-
-    def no_change_until_ns(self, view: ScalingView) -> int:
-        """Until the next period."""
-        return self._due.next_ns(view)
+                self._decide(view, signals, role, counts)
+        return counts.with_first()
 
     def _decide(self, view: ScalingView, signals: Signals, role: RoleView, counts: ReplicaCounts) -> None:
         demands = [self._by_memory(view, signals, role), self._by_throughput(view, signals, role)]

@@ -7,11 +7,12 @@ from dataclasses import replace
 from itertools import islice, repeat
 from math import ceil
 from random import Random
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import policies
 from hwmodels.step_times.rows import FIXED_PER_S
 from hwmodels.topology.cluster_file import load_cluster
+from policies.batching import ChunkedPrefill
 from policies.migration_victims import StopsAtReserve
 from servetwin.assemble.data_plane import starts_of
 from servetwin.assemble.elastic import elastic_of, hand_over_rules, with_roles
@@ -38,7 +39,9 @@ from serving.controller import Controller
 from serving.engine.pool import EngineOptions
 from serving.engine.progress import Order
 from serving.protocols.batch import Batcher
+from serving.protocols.splitting import CONVERT, PLACE, chunk_tokens
 from serving.services.colocated.service import Queue
+from serving.services.disaggregated.conversions import ConvertParts
 from serving.services.stock.handover import HandOverParts
 from serving.services.stock.service import StockParts
 from serving.vocabulary.errors import UserError
@@ -202,12 +205,10 @@ def controller_of(
         elastic = elastic_of(config, prototypes_of(config, hardware), estimates)
     may_preempt = system.instances.split and (outgrows_expected or _may_preempt(config, hardware))
     coalesce = not engine.exact and not may_preempt
-    checks = not _is_ours(system.batcher.policy)
     queue = cast(Queue | None, system.instances.queue)
     order = cast(Order, system.instances.scheduling_policy)
     migration = migration_of(config, estimates, prototypes_of(config, hardware))
-    migrator = None if migration is None else migration.migrator
-    scaler = None if elastic is None else elastic.policies.scaler
+    migrator, scaler = migration and migration.migrator, elastic and elastic.policies.scaler
     reports_ns = reports_period_ns(config, dispatcher, migrator, scaler)
     return compose(
         replicas,
@@ -217,7 +218,7 @@ def controller_of(
         engine_options=EngineOptions(
             coalesce=coalesce,
             asynchronous=engine.asynchronous,
-            checks=checks,
+            checks=not _is_ours(system.batcher.policy),
             lockstep=engine.data_parallel_size > 1,
             named_requests=named_requests,
             order=order,
@@ -235,6 +236,8 @@ def controller_of(
             by_priority=order == "priority",
             stock=stock_of(config, migration),
             bypass=bypass_of(config),
+            converts=_converts_of(config, dispatcher),
+            places=dispatcher if system.instances.split and hasattr(dispatcher, PLACE.method) else None,
         ),
         starts=starts_of(config, replicas),
         elastic=elastic,
@@ -252,6 +255,22 @@ def _batchers_of(config: RunConfig, estimates: Estimates) -> Callable[[Replica],
         return batcher
 
     return batcher_for
+
+
+def _converts_of(config: RunConfig, dispatcher: Any) -> ConvertParts | None:
+    """Return what lets decode instances compute prompts, in chunks; None if the dispatcher does not."""
+    engine, split = config.engine, config.system.instances.split
+    if not split or config.world == HTTP or not hasattr(dispatcher, CONVERT.method):
+        return None
+
+    def batcher_for(model: str) -> Batcher:
+        chunk = min(chunk_tokens(dispatcher, model), engine.max_num_batched_tokens)
+        # A step's tokens are those of its prompts and one of every request that decodes.
+        return ChunkedPrefill(
+            engine.max_num_seqs, max(chunk, engine.max_num_seqs), engine.reserve_full_prompt
+        )
+
+    return ConvertParts(dispatcher, batcher_for)
 
 
 def _is_ours(policy: str) -> bool:
@@ -304,6 +323,7 @@ def _estimates(config: RunConfig, model: str, hardware: Hardware) -> ModelEstima
         decode_sequences=sequences,
         decode_context_tokens=context,
         kv_tokens=kv_tokens,
+        decode_first_s=(rows.decode_cost(1, 1) + hardware.together([1] * ranks)) / FIXED_PER_S,
     )
 
 

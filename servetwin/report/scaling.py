@@ -28,6 +28,7 @@ _MEANING: Final = {
     "cancel_drain": "a draining instance takes requests again",
     "revive": "a released instance serves again: its parameters were still on its GPUs",
     "mutate": "the instance changes its role",
+    "limit_batch": "the instance runs at most another number of requests",
     "drain": "the instance takes no new requests",
     "released": "the instance is empty and its GPUs are free",
     "shortage": "wanted instances could not be started",

@@ -231,6 +231,10 @@ class Deployment:
         """Change the role of a serving instance."""
         self._placement.switch_role(number, role, reason, actions)
 
+    def limit_batch(self, now_ns: int, number: int, most: int, actions: list[Action]) -> None:
+        """Let an instance admit requests only while fewer than ``most`` run there."""
+        self._placement.limit_batch(now_ns, number, most, actions)
+
     def revive(self, now_ns: int, number: int, role: Role, reason: str, actions: list[Action]) -> None:
         """Let an instance whose parameters are still on its GPUs serve again."""
         self._placement.occupy(number, role, True, reason, actions)

@@ -355,6 +355,8 @@ class Elastic:
                 deployment.switch_role(number, decision.role, reason, actions)
             elif act == "drain":
                 deployment.drains.drain(now_ns, number, actions)
+            elif act == "limit_batch":
+                deployment.limit_batch(now_ns, number, decision.count, actions)
 
     def _load(self, now_ns: int, decision: ScaleDecision, actions: list[Action]) -> None:
         """Start instances, or record why they cannot start."""

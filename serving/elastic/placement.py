@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from serving.elastic.instances import Instances
 from serving.elastic.scale_log import ScaleLog
 from serving.engine.engine import Engine
+from serving.engine.limits import limit_running
 from serving.engine.progress import AT_WORK
 from serving.parameters.cluster_map import ClusterMap
 from serving.parameters.residency import Residency
@@ -84,6 +85,10 @@ class Placement:
         actions.append(SwitchRole(number, role, reason))
         self.service_of(number).leave(number, actions)
         self.join(number, actions)
+
+    def limit_batch(self, now_ns: int, number: int, most: int, actions: list[Action]) -> None:
+        """Let the instance admit requests only while fewer than ``most`` run."""
+        limit_running(self._engines[number], most, now_ns, actions)
 
     def vacate(self, now_ns: int, number: int, reason: str, actions: list[Action]) -> None:
         """Free the GPUs of an empty instance; a complete set of parameters may stay on them for a while."""

@@ -31,7 +31,7 @@ from serving.engine.layer_pass import LayerPass
 from serving.engine.preemption import take_kv
 from serving.engine.progress import EngineState, Leaver, Order, Progress
 from serving.engine.waiting import queue_first, queue_up, would_head
-from serving.protocols.batch import Batch, Batcher, ReplicaView, chosen
+from serving.protocols.batch import UNLIMITED, Batch, Batcher, ReplicaView, chosen
 from serving.vocabulary.abort import CLIENT_LEFT
 from serving.vocabulary.actions import Abort, Action, Chunk, Fail, Interrupt, JoinBatch, Preempt, Run
 from serving.vocabulary.events import Ran
@@ -47,11 +47,11 @@ class Engine:
     """One replica's queue, batch and memory."""
 
     __slots__ = (
-        "_admitted", "_arrival_queue", "_chunks", "_decode_first", "_interruptible", "_steps_left", "_stop",
-        "asynchronous", "attached", "batcher", "checks", "coalesce", "ended", "epoch", "halts",
-        "handing_over", "hands_over", "host", "id", "joining", "layer_pass", "leaving", "ledger", "lockstep",
-        "max_num_seqs", "order", "outgoing", "preemptions", "prefilling", "prompts_alone", "replica",
-        "running", "state", "unseen_arrivals", "view", "waiting",
+        "_admitted", "_arrival_queue", "_chunks", "_decode_first", "_steps_left", "_stop", "asynchronous",
+        "attached", "batcher", "checks", "coalesce", "ended", "epoch", "halts", "handing_over", "hands_over",
+        "host", "id", "interruptible", "joining", "layer_pass", "leaving", "ledger", "lockstep",
+        "max_num_seqs", "new_limit", "order", "outgoing", "preemptions", "prefilling", "prompts_alone",
+        "replica", "running", "state", "unseen_arrivals", "view", "waiting",
     )  # fmt: skip
 
     def __init__(
@@ -106,7 +106,8 @@ class Engine:
         self._chunks: tuple[Chunk, ...] = ()
         self._decode_first, self.handing_over = True, False
         self._steps_left, self._admitted = -1, 0  # steps that the run may still take, -1: no run; requests
-        self._interruptible = False  # whether an arrival should stop it
+        self.interruptible = False  # whether an arrival should stop it
+        self.new_limit: tuple[int, int] | None = None  # since when, requests: see ``limits``
         first = order == "priority"
         self.view = ReplicaView(self.running, self.prefilling, self.waiting, self.ledger, by_priority=first)
 
@@ -124,7 +125,7 @@ class Engine:
             queue_up(waiting, progress)
         else:
             self.unseen_arrivals.append(progress)
-        if self._interruptible or heads:
+        if self.interruptible or heads:
             self.cut_run(actions)
 
     def vacate(self) -> None:
@@ -139,15 +140,12 @@ class Engine:
         assert self.state is _VACANT, "a replica was placed twice"
         self.state = _IDLE if loaded else _LOADING
         self._arrival_queue = self.unseen_arrivals if self.asynchronous and loaded else self.waiting
+        self.view.most_running, self.new_limit = UNLIMITED, None
         self.switch_role(role)
 
     def switch_role(self, role: str) -> None:
         """Serve in another role from the next pass on."""
         self.hands_over = role == "prefill"
-
-    def limit_decoding(self, max_num_seqs: int) -> None:
-        """Allow at most this many requests to decode here at once."""
-        self.max_num_seqs = max_num_seqs
 
     def handing_over_tokens(self) -> int:
         """Prompt tokens of the current pass that are computed to be handed over."""
@@ -181,7 +179,7 @@ class Engine:
 
     def cut_run(self, actions: list[Action], stop: Interrupt | None = None) -> None:
         """End the run in progress at its next boundary, or where ``stop`` says."""
-        self._interruptible = False
+        self.interruptible = False
         self.state = _STOPPING
         actions.append(self._stop if stop is None else stop)
 
@@ -299,6 +297,8 @@ class Engine:
             # Requests that arrived before the last step began are seen now.
             while unseen_arrivals and unseen_arrivals[0].arrival_ns <= event.last_step_ns:
                 queue_up(self.waiting, unseen_arrivals.popleft())
+            if self.new_limit is not None and self.new_limit[0] <= event.last_step_ns:
+                self.view.most_running, self.new_limit = self.new_limit[1], None
             if not self.halts:
                 self._start_pass(actions)
         else:
@@ -313,7 +313,7 @@ class Engine:
         self._chunks, self.layer_pass = (), None
         self.joining.clear()
         self.leaving.clear()
-        self._interruptible = False
+        self.interruptible = False
         self._release_ended()
         failed = self._remove_all_requests()
         actions.extend(Fail(request, cause) for request in failed)
@@ -390,7 +390,7 @@ class Engine:
 
     def _start_pass(self, actions: list[Action]) -> None:
         """Ask the batcher and apply its answer."""
-        self._interruptible = False
+        self.interruptible = False
         if self.leaving:
             self._let_go(actions)
         if self.attached:
@@ -399,8 +399,9 @@ class Engine:
             self._begin_layers(actions)
             return
         if not (self.running or self.waiting or self.unseen_arrivals):
-            self.state = _IDLE
-            self._steps_left = -1
+            self.state, self._steps_left = _IDLE, -1
+            if self.new_limit is not None:
+                self.view.most_running, self.new_limit = self.new_limit[1], None
             return
         batch = self._come_back(actions) if self.waiting and self.waiting[0].swapped else None
         batch = batch or chosen(self.batcher, self.view)
@@ -418,8 +419,7 @@ class Engine:
             if batch is None:
                 if self.running or (self.waiting and not (self.outgoing or self.ledger.holders())):
                     idle_with_work(self._asked())
-                self.state = _IDLE
-                self._steps_left = -1
+                self.state, self._steps_left = _IDLE, -1
                 return
         if self.checks:
             check_batch(self._asked(), batch)
@@ -429,13 +429,13 @@ class Engine:
         if self.checks:
             check_blocks(self._asked(), batch)
         # One step at a time while the batcher's next answer may change: it has not seen some arrivals or
-        # finishes, or attached requests wait because ``max_num_seqs`` decode.
+        # finishes or a limit, or attached requests wait because ``max_num_seqs`` decode.
         late = self.unseen_arrivals or self.attached or (self.ended and (self.waiting or not interruptible))
-        if late or not self.coalesce or self.hands_over or (chunks and self.prompts_alone):
+        if late or self.new_limit or not self.coalesce or self.hands_over or (chunks and self.prompts_alone):
             max_steps, interruptible = 1, False
         self.state = _RUNNING
         self._chunks, self._decode_first, self._steps_left = chunks, decode, max_steps
-        self._interruptible = interruptible
+        self.interruptible = interruptible
         until_finish = not interruptible
         self.handing_over = hands_over = self.hands_over
         actions.append(Run(self.id, self.epoch, chunks, decode, max_steps, until_finish, reason, hands_over))

@@ -317,7 +317,7 @@ class PipelinedEngine(Engine):
                 idle_with_work(self._asked())
             self.state = EngineState.IDLE
             return
-        self._interruptible = not self.waiting
+        self.interruptible = not self.waiting
         self.state = EngineState.RUNNING
         steps, presses, waits = 1, self._might_admit(), bool(self.waiting)
         if not begun:  # the other micro-batches keep what they were allowed before

@@ -14,9 +14,10 @@ docs/STATES.md.
 """
 
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from serving.engine.engine import Engine
+from serving.engine.limits import limit_decoding
 from serving.engine.progress import Progress
 from serving.kv.decode_capacity import DecodeCapacity, HandOverRules
 from serving.kv.moves import Move, MovePhase, Moves
@@ -33,12 +34,16 @@ __all__ = ["HandOverRules", "HandOvers"]
 _ABORTED = MovePhase.ABORTED
 
 
+# Where the computed prompts of a source decode, and why; None: they wait. It may add actions.
+Placing = Callable[[Sequence[Request], list[Action]], tuple[int, str] | None]
+
+
 class HandOvers:
     """The hand-overs of one model, and the room reserved on its decode instances."""
 
     __slots__ = (
         "_decode_capacity", "_engines", "_ready", "_requests", "_self_computed", "demand_tokens",
-        "migrating_tokens", "moves",
+        "migrating_tokens", "moves", "placing",
     )  # fmt: skip
 
     def __init__(
@@ -60,6 +65,7 @@ class HandOvers:
         self.demand_tokens = 0
         self._self_computed = 0  # requests that decode instances compute themselves, with reserved room
         self.migrating_tokens = 0
+        self.placing: Placing | None = None  # None: the decode instance of least demand
 
     @property
     def demands(self) -> dict[int, int]:
@@ -88,7 +94,7 @@ class HandOvers:
     def open(self, replica: int) -> None:
         """Let a decode instance take requests from now on."""
         engine = self._engines[replica]
-        engine.limit_decoding(self._decode_capacity.max_num_seqs)
+        limit_decoding(engine, self._decode_capacity.max_num_seqs)
         self._decode_capacity.open(replica, engine.replica.room_tokens)
         if replica in self._ready:
             self._ready.remove(replica)
@@ -120,17 +126,35 @@ class HandOvers:
     def match(self, actions: list[Action]) -> None:
         """Begin all possible hand-overs, in the order in which the sources became ready."""
         while self._ready:
-            if self._begin(self._engines[self._ready[0]], actions):
-                self._ready.popleft()
+            source = self._ready[0]
+            if self._begin(self._engines[source], actions):
+                self._ready.remove(source)  # an instance that has become a decode instance may be before it
             elif not (self.moves.pieces and self._begin_at_pieces(actions)):
                 return
 
     def _begin(self, source: Engine, actions: list[Action]) -> bool:
-        if source.id in self._decode_capacity.capacities_tokens:
+        decode_capacity = self._decode_capacity
+        if source.id in decode_capacity.capacities_tokens:
             self._keep_own(source, actions)
             return True
-        least = self._decode_capacity.least()
-        return least is not None and self._send(source, self.moves.unsent(source), least, actions)
+        if self.placing is not None:
+            return self._begin_placed(source, self.placing, actions)
+        least = decode_capacity.least()
+        return least is not None and self._send(
+            source, self.moves.unsent(source), least, "least demand", actions
+        )
+
+    def _begin_placed(self, source: Engine, placing: Placing, actions: list[Action]) -> bool:
+        """Begin where a policy says, which may be the source itself."""
+        unsent = self.moves.unsent(source)
+        place = placing([self._requests[progress.id] for progress in unsent], actions)
+        if place is None:
+            return False
+        target, reason = place
+        if target == source.id:
+            self._keep_own(source, actions)
+            return True
+        return self._send(source, unsent, (target, self._decode_capacity.demands[target]), reason, actions)
 
     def _begin_at_pieces(self, actions: list[Action]) -> bool:
         """No decode instance fits the first source: try those whose memory is full of pieces."""
@@ -143,22 +167,28 @@ class HandOvers:
             for target, batch in groups.items():
                 if target not in decode_capacity.capacities_tokens or target in decode_capacity.receiving:
                     continue
-                if self._send(source, batch, (target, decode_capacity.demands[target]), actions):
+                least = target, decode_capacity.demands[target]
+                if self._send(source, batch, least, "least demand", actions):
                     self._ready.remove(number)
                     return True
         return False
 
     def _send(
-        self, source: Engine, waiting: Sequence[Progress], least: tuple[int, int], actions: list[Action]
+        self,
+        source: Engine,
+        waiting: Sequence[Progress],
+        place: tuple[int, int],
+        reason: str,
+        actions: list[Action],
     ) -> bool:
-        """Send as many of the waiting requests as fit to the target of least demand; False: none fits."""
-        target, demand = least
+        """Send as many of the waiting requests as fit to a target of some demand; False: none fits."""
+        target, demand = place
         engine = self._engines[target]
         batch, demand = self._decode_capacity.fitting_batch(waiting, engine, demand, self.moves.pieces)
         if not batch:
             return False
         self._decode_capacity.begin_batch(target, demand, len(batch))
-        self.moves.begin(source, engine, tuple(batch), "least demand", actions)
+        self.moves.begin(source, engine, tuple(batch), reason, actions)
         return True
 
     def _keep_own(self, source: Engine, actions: list[Action]) -> None:
@@ -219,6 +249,14 @@ class HandOvers:
         self._self_computed += requests
         self._decode_capacity.change(replica, tokens, requests)
 
+    def begin_at(self, engine: Engine, request: Request) -> None:
+        """Reserve room at a decode instance for a request whose prompt it computes itself."""
+        decode_capacity = self._decode_capacity
+        need = decode_capacity.need_tokens(request, engine.replica.room_tokens)
+        decode_capacity.needs[request.id] = need
+        self.demand_tokens += need
+        decode_capacity.change(engine.id, need, 1)
+
     def head_need(self) -> int:
         """Room that the first completed request waiting for room takes; 0: none waits."""
         if not self._ready:
@@ -253,6 +291,10 @@ class HandOvers:
         actions.append(Abort(request, home.id, tokens + 1, CLIENT_LEFT))
         _freed([home, *self.moves.pieces.join((request,))], actions)
         return True
+
+    def receives(self, replica: int) -> bool:
+        """Whether a batch is on its way to a decode instance, which takes no other meanwhile."""
+        return replica in self._decode_capacity.receiving
 
     def batch_to(self, replica: int) -> list[int]:
         """Requests with KV in transfer to an instance; those that it keeps are also outgoing there."""

@@ -16,6 +16,7 @@ from math import inf
 
 from serving.engine import boundary
 from serving.engine.engine import Engine
+from serving.engine.limits import limit_decoding
 from serving.engine.progress import AT_WORK, EngineState
 from serving.kv.migration_log import COMMITTED, MigrationLog
 from serving.kv.migration_rules import (
@@ -269,7 +270,7 @@ class Migrations:
         """All KV is at the destination: the source frees its blocks, and the request decodes there."""
         source, destination = self._engines[migration.source], self._engines[migration.destination]
         self.moves.commit(move)
-        destination.limit_decoding(self._rules.max_num_seqs)
+        limit_decoding(destination, self._rules.max_num_seqs)
         destination.attach(move.batch)
         self._hand_over(migration)
         self._end(migration, _COMMITTED)

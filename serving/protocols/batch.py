@@ -107,6 +107,10 @@ class KvView(Protocol):
     def admissions(self, chunks: tuple[Chunk, ...] = (), decodes: bool = True) -> AdmissionsView | None: ...
 
 
+UNLIMITED: Final = 1 << 30
+"""``ReplicaView.most_running`` without a scaler that limits it."""
+
+
 class Queue(Protocol):
     """Waiting requests, from the head of the queue."""
 
@@ -121,13 +125,14 @@ class ReplicaView:
     ``running``: the admitted requests in order of admission. ``prefilling``: those of them whose prompt is
     not complete. ``waiting``: the queue. ``by_priority``: whether priorities count. Under asynchronous
     scheduling ``running`` also has the requests that have just finished: they count and hold their memory for
-    one step more, and decode nothing.
+    one step more, and decode nothing. ``most_running``: a scaler's limit on the requests that run here, which
+    counts beside the batcher's own.
 
     The engine calls a batcher at step boundaries only. The batcher must give the same answer for as long as
     only decoding goes on: a declined queue head stays declined until a request finishes, leaves or arrives.
     """
 
-    __slots__ = ("_newest", "by_priority", "kv", "prefilling", "running", "waiting")
+    __slots__ = ("_newest", "by_priority", "kv", "most_running", "prefilling", "running", "waiting")
 
     def __init__(
         self,
@@ -140,7 +145,7 @@ class ReplicaView:
         newest: Callable[[], Iterator[int]] | None = None,
     ) -> None:
         """``newest``: the requests that may be preempted, last admitted first; None: all running requests."""
-        self._newest = newest
+        self._newest, self.most_running = newest, UNLIMITED
         self.running = running
         self.prefilling = prefilling
         self.waiting = waiting

@@ -73,6 +73,9 @@ class InstancesView(Protocol):
     def kv_demands(self, replica: int) -> Mapping[int, int]:
         """By request on the instance, ascending: its part in that load. Some may not be decoding now."""
 
+    def prompt_tokens(self, replica: int) -> int:
+        """Prompt tokens of its requests that run; of a decode instance, also of those on their way."""
+
     def kv_tokens(self, replica: int) -> int:
         """KV positions that its memory holds."""
 

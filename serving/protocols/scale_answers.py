@@ -18,13 +18,13 @@ from serving.protocols.scaling import (
 )
 from serving.vocabulary.replica import Role
 
-ACTS: Final = ("cancel_drain", "revive", "mutate", "load", "drain", "shortage")
+ACTS: Final = ("cancel_drain", "revive", "mutate", "load", "drain", "limit_batch", "shortage")
 SCALE: Final = Question(
     "scale",
     "a tuple of ScaleDecision, empty if nothing changes: each with the view's model and one of its roles, "
     f"act {', '.join(ACTS[:-1])} or {ACTS[-1]}, count 1 or more and within the role's minimum and maximum, "
-    "instances empty for load and shortage, otherwise `count` instances, each once and in the state that "
-    "the act applies to, reason a str that is not empty",
+    "instances empty for load and shortage, otherwise `count` instances (of limit_batch any number), each "
+    "once and in the state that the act applies to, reason a str that is not empty",
 )
 BOUNDS: Final = Question("no_change_bounds", "None, or a NoChangeBounds of three numbers")
 UNTIL: Final = Question("no_change_until_ns", "an int: a time in ns")
@@ -32,7 +32,9 @@ OFFER: Final = Question(
     "offer", "None, or an Offer of a serving instance without requests of the view's model, above its minimum"
 )
 # The state in which an instance must be for the act.
-_FROM: Final[dict[str, InstanceState]] = {"cancel_drain": "draining", "mutate": "serving", "drain": "serving"}
+_FROM: Final[dict[str, InstanceState]] = {
+    "cancel_drain": "draining", "mutate": "serving", "drain": "serving", "limit_batch": "serving",
+}  # fmt: skip
 
 
 class CheckedScaler:
@@ -147,7 +149,8 @@ class _Check:
             self._growth[role] += count
         if act in ("drain", "mutate"):
             self._growth["prefill" if act == "mutate" else role] -= count
-        self._named.update(instances)
+        if act != "limit_batch":  # the same instance may be drained
+            self._named.update(instances)
 
     def _there(self, act: str, role: Role, decision: ScaleDecision) -> Sequence[int]:
         """Return the instances that the act may name."""
@@ -167,7 +170,10 @@ class _Check:
             if named:
                 self._refuse(decision, f"{decision.act} must name no instances")
             return
-        if len(named) != decision.count:
+        if decision.act == "limit_batch":
+            if not named:
+                self._refuse(decision, "limit_batch must name instances")
+        elif len(named) != decision.count:
             self._refuse(decision, f"count is {decision.count} and {len(named)} instances are named")
         for position, number in enumerate(named):
             if number in named[:position] or number in self._named:

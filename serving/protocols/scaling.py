@@ -22,6 +22,7 @@ Act = Literal[
     "mutate",  # a prefill instance becomes a decode instance, with no transfer of parameters
     "load",  # new instances: placement chooses the GPUs, a planner the sources
     "drain",  # an instance takes nothing new and is reclaimed when it is empty
+    "limit_batch",  # instances admit requests while fewer than `count` run there, from now on
     "shortage",  # wanted, but no GPUs are free: other models may be asked for some
 ]
 
@@ -135,8 +136,9 @@ class ScalingView:
 class ScaleDecision:
     """One decision: ``count`` instances of a model for (or, when draining, out of) ``role``.
 
-    ``instances`` names them if they exist already; it is empty for ``load`` and ``shortage``. The reason
-    contains the numbers.
+    ``instances`` names them if they exist already; it is empty for ``load`` and ``shortage``. ``count`` of
+    ``limit_batch`` is the limit of each of its instances, of which none comes or goes. The reason contains
+    the numbers.
     """
 
     act: Act

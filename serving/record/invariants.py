@@ -23,6 +23,7 @@ from serving.record.stock_checks import broken as broken_stock
 from serving.services.colocated.migrating import Migrating
 from serving.services.colocated.service import Colocated
 from serving.services.disaggregated.decode_migrating import DecodeMigrating
+from serving.services.disaggregated.instances import uncomputed_tokens
 from serving.services.disaggregated.service import Disaggregated
 from serving.services.language.service import LanguagePipeline
 from serving.services.pipeline.service import Pipeline
@@ -146,6 +147,7 @@ def _check_split(
         progress.known_tokens - progress.computed for progress in begun
     )
     tokens += sum(request.prompt_tokens for request in service.live.requests)
+    tokens += sum(uncomputed_tokens(own_engine) for own_engine in engines if own_engine not in prefill)
     _demand(12, service.backlog_tokens == tokens, f"{service.backlog_tokens} backlog tokens, {tokens} found")
     comes = {own_engine.id: [] if moving is None else moving.kept(own_engine.id) for own_engine in engines}
     paused = {own_engine.id: [] if moving is None else moving.paused(own_engine.id) for own_engine in engines}

@@ -8,7 +8,8 @@ class ModelEstimates:
     """Rates of one replica of one model.
 
     ``prefill_tokens_per_s`` at a full prefill batch; ``decode_step_s`` at ``decode_sequences`` sequences of
-    ``decode_context_tokens`` each; ``kv_tokens`` the KV memory of one replica.
+    ``decode_context_tokens`` each; ``kv_tokens`` the KV memory of one replica. ``decode_first_s``: a step of
+    one sequence of one token; None: not known.
     """
 
     model: str
@@ -17,6 +18,14 @@ class ModelEstimates:
     decode_sequences: int
     decode_context_tokens: int
     kv_tokens: int
+    decode_first_s: float | None = None
+
+    def step_s(self, sequences: int, context_tokens: int) -> float:
+        """A decode step: between both known ones in the mean of sequences and of tokens, and beyond."""
+        most_tokens = self.decode_sequences * self.decode_context_tokens
+        share = (sequences / self.decode_sequences + context_tokens / most_tokens) / 2
+        first_s = self.decode_first_s or 0.0
+        return first_s + share * (self.decode_step_s - first_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,5 +43,8 @@ class Estimates:
         raise KeyError(model)
 
     def as_dict(self) -> dict[str, object]:
-        """Plain data, for the journal header."""
-        return asdict(self)
+        """Plain data, for the journal header; without ``decode_first_s``, which older journals lack."""
+        plain = asdict(self)
+        for entry in plain["models"]:
+            del entry["decode_first_s"]
+        return plain

@@ -67,12 +67,13 @@ class DelayedTokens:
         ``last_token_fixed`` is the time of the token from its prompt, so an upper bound gives its group: a
         request that has decoded since is in the first group.
         """
-        own = self._own.pop(request, None)
-        if own is not None:
-            return own
-        last = max(last_token_fixed, self.groups[0][0])
-        group = next(group for group in self.groups if group[0] == last)
-        group[1] -= 1
+        last = self._own.pop(request, None)
+        if last is None:
+            last = max(last_token_fixed, self.groups[0][0])
+            group = next(group for group in self.groups if group[0] == last)
+            group[1] -= 1
+        if not self._own and not any(requests for _, requests in self.groups):
+            self.groups.clear()  # nobody is left: whoever decodes here next has not waited
         return last
 
 

@@ -4,30 +4,17 @@ from dataclasses import replace
 
 import pytest
 
+from policies.scaling.chiron import Chiron
 from policies.scaling.dynamo import DynamoLoad, DynamoThroughput
 from policies.scaling.hpa import Hpa
 from policies.scaling.keda import Keda
 from policies.scaling.kpa import Apa, Kpa
 from policies.scaling.token_velocity import HeteroScale, TokenScale, TokenVelocity
 from policies.scaling.wva import WvaV1, WvaV2
-from serving.protocols.scaling import FixedRole
-from serving.vocabulary.estimates import Estimates, ModelEstimates
+from serving.protocols.scaling import FixedRole, ScaleDecision, Scaler
+from serving.protocols.signals import Signals
 from serving.vocabulary.measured import Latency, Measured
-from tests.worlds.signals import arrived, change, role_of, signals_of, view_of
-
-ESTIMATES = Estimates(
-    (
-        ModelEstimates(
-            model="m",
-            prefill_tokens_per_s=1000.0,
-            decode_step_s=0.02,
-            decode_sequences=10,
-            decode_context_tokens=1000,
-            kv_tokens=10_000,
-        ),
-    ),
-    "made up",
-)
+from tests.worlds.signals import ESTIMATES, arrived, change, role_of, signals_of, view_of
 
 
 @pytest.mark.parametrize(
@@ -218,3 +205,55 @@ def test_heteroscale_keeps_the_ratio_and_adds_one_while_tokens_are_slow() -> Non
 def test_a_value_that_makes_no_sense_is_refused(make: object, word: str) -> None:
     with pytest.raises(ValueError, match=word):
         make()  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    "scaler",
+    [
+        Hpa(), Kpa(), Apa(), TokenVelocity(), TokenScale(estimates=ESTIMATES), HeteroScale(), WvaV1(),
+        WvaV2(), DynamoThroughput(estimates=ESTIMATES), DynamoLoad(), Chiron(),
+    ],
+    ids=lambda scaler: type(scaler).__name__,
+)  # fmt: skip
+def test_a_model_whose_last_instance_was_lost_gets_one_again(scaler: Scaler) -> None:
+    """Their rules multiply the number of instances, and nothing times anything is nothing."""
+    none, at_s = role_of(0), 360  # a multiple of every period
+    (decision,) = scaler.scale(view_of(at_s, none, signals_of(at_s, none)))
+    assert (decision.act, decision.count) == ("load", 1)
+    assert scaler.scale(view_of(720, none, signals_of(720, none), backlog_tokens=0)) == ()
+
+
+def itl(view_s: float, role: FixedRole, ms: float, running: int = 0) -> Signals:
+    """Signals in which finished requests took so long a token."""
+    measured = Measured(tpot=Latency(10, round(ms * 1e6), 0, 0, 0))
+    return replace(signals_of(view_s, role, running=running), measured=measured)
+
+
+def limits(decisions: tuple[ScaleDecision, ...]) -> list[tuple[int, tuple[int, ...]]]:
+    """(limit, instances) of the decisions about batches."""
+    return [(one.count, one.instances) for one in decisions if one.act == "limit_batch"]
+
+
+def test_chiron_multiplies_the_batch_by_objective_over_observed() -> None:
+    chiron, role = Chiron(itl_ms=50.0, batch=64, most_batch=150), role_of(2)
+    assert limits(chiron.scale(view_of(5, role, signals_of(5, role)))) == [(64, (0, 1))]  # nothing is known
+    assert limits(chiron.scale(view_of(10, role, itl(10, role, 40.0)))) == [(80, (0, 1))]
+    assert limits(chiron.scale(view_of(14, role, itl(14, role, 80.0)))) == []  # not due
+    assert limits(chiron.scale(view_of(15, role, itl(15, role, 500.0)))) == [(40, (0, 1))]  # at most halved
+    assert limits(chiron.scale(view_of(20, role, itl(20, role, 50.0)))) == []  # at the objective
+    assert limits(chiron.scale(view_of(25, role, itl(25, role, 5.0)))) == [(80, (0, 1))]  # at most doubled
+    assert limits(chiron.scale(view_of(30, role, itl(30, role, 5.0)))) == [(150, (0, 1))]
+    more = role_of(3)
+    assert limits(chiron.scale(view_of(35, more, itl(35, more, 50.0)))) == [(150, (2,))]  # the new one
+
+
+def test_chiron_keeps_instances_theta_full() -> None:
+    role = role_of(2)
+    chiron = Chiron(itl_ms=50.0, batch=10, theta=0.5, hold_s=30)
+    busy = replace(itl(15, role, 50.0, running=10), queued=4)
+    assert change(chiron.scale(view_of(15, role, busy))[1:]) == 3  # 24 requests in batches of 10, half full
+    grown = role_of(5)
+    assert chiron.scale(view_of(30, grown, itl(30, grown, 50.0, running=2)))[1:] == ()  # held
+    assert change(chiron.scale(view_of(60, grown, itl(60, grown, 50.0, running=2)))) == -3
+    with pytest.raises(ValueError, match="multiple of local_s"):
+        Chiron(local_s=4)

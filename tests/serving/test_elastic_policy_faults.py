@@ -88,6 +88,9 @@ SCALES = [
         "cancel_drain does not apply to instance 0 of m in its state",
     ),
     ((decision("revive", "prefill", 1, 8),), "revive does not apply to instance 8 of m in its state"),
+    ((decision("limit_batch", "prefill", 8),), "limit_batch must name instances"),
+    ((decision("limit_batch", "prefill", 8, 2),), "limit_batch does not apply to instance 2 of m"),
+    ((decision("limit_batch", "prefill", 0, 0),), "count must be an int of 1 or more, not 0"),
     ((decision("drain", "prefill", 1, 0, reason=""),), "the reason is empty"),
     ((decision("drain", "prefill", 1, 0, reason=None),), "the reason must be a str, not a NoneType"),
     (SystemExit(0), "raised SystemExit: 0"),
@@ -109,6 +112,7 @@ def test_what_a_scaler_may_answer() -> None:
     )  # fmt: skip
     assert CheckedScaler(Says(fine)).scale(VIEW) == fine
     assert CheckedScaler(Says((decision("revive", "decode", 1, 7),))).scale(VIEW)
+    assert CheckedScaler(Says((decision("limit_batch", "prefill", 8, 0), fine[4]))).scale(VIEW)
     assert CheckedScaler(StoreProvisioner()).no_change_bounds is None  # type: ignore[arg-type]
 
 

@@ -1,7 +1,9 @@
 """A request that moved is of one machine alone, though it would end at the same step of both."""
 
+from serving.vocabulary.actions import Run
 from serving.vocabulary.request import Request
 from simcore.replica.lifetime import Lifetime
+from simcore.replica.machine import Machine
 from simcore.replica.resident_requests import ResidentRequests
 from tests.worlds.toy_rows import ToyRows
 from tests.worlds.world import Collected
@@ -51,3 +53,19 @@ def test_nor_does_one_that_went_there_and_back() -> None:
     for machine in (there, here):
         machine._finish_decodes(ended, 100)
     assert ended == [0] and recorder.done[0][0] == 0
+
+
+def test_who_begins_to_decode_after_the_last_one_left_has_not_waited() -> None:
+    """A request comes with its KV and leaves before its first token here; the next prompt's gap counts."""
+    lives = {0: Lifetime(Request(0, 0, 10, 50, "m"), 20), 1: Lifetime(Request(1, 0, 3, 50, "m"), 4)}
+    lives[0].generated, lives[0].last_token_fixed = 1, 0
+    recorder = Collected()
+    machine = Machine(0, ToyRows(5 * NS, NS, 0, 6 * NS, NS), lives, recorder)
+    machine._take_in((0,), 0)
+    machine._take_out(0, 0, 0)
+    machine.start(10, Run(0, 0, ((1, 0, 3),), True, 1, True, "chunked"))
+    machine.complete()
+    machine.start(machine.due_ns, Run(0, 0, (), True, 3, True, "decode"))
+    machine.complete()
+    assert recorder.done[1][:2] == (0, 4)
+    assert len(recorder.all_gaps) == 3

@@ -11,6 +11,7 @@ from tests.worlds.faulted import prepared_world
 from tests.worlds.faulted_groups import group_words, mixture_file
 from tests.worlds.faulted_losses import FAULTS, with_losses
 from tests.worlds.faulted_migrations import migration_words
+from tests.worlds.faulted_scalers import scaler_words
 from tests.worlds.faulted_stages import language_words, pass_words
 from tests.worlds.toy_mixture import SMALL
 
@@ -25,6 +26,13 @@ SPLIT = (
     "distserve_full", "distserve_half", "distserve_full engine.max_num_seqs=4",
     "distserve_full system.instances.prefill=2 system.instances.decode=6",
     "distserve_full engine.reserve=mean",
+    "distserve_full system/dispatch=convertible system.dispatch.ttft_ms=1 system.dispatch.tpot_ms=1000 "
+    "system.dispatch.decoders=3 system.dispatch.chunk_tokens=16",
+    "distserve_half system/dispatch=convertible system.dispatch.ttft_ms=50",
+    "llumnix_v2", "llumnix_v2 system.dispatch.tpot_ms=12 system.migration.tpot_ms=13 migration.period_ms=20",
+    "llumnix_v2 system.dispatch.tpot_ms=6 system.migration.tpot_ms=12 engine.max_num_seqs=3",
+    "llumnix_v2 system/migration=none system.dispatch.tpot_ms=12",
+    "distserve_half system/dispatch=convertible system.dispatch.ttft_ms=20 engine.reserve=mean",
 )  # fmt: skip
 ELASTIC = (
     "serverlessllm", "allcache", "pipeswitch", "blitz_network", "blitz_multicast",
@@ -143,6 +151,11 @@ def elastic(random: Random) -> str:
     return f"system={random.choice(ELASTIC)} cluster={random.choice(CLUSTERS)} {_some(random)}"
 
 
+def metrics(random: Random) -> str:
+    """Instances that come and go by metrics, as monitoring has them."""
+    return f"{scaler_words(random)} cluster={random.choice(CLUSTERS)} {_some(random)}"
+
+
 def live(random: Random) -> str:
     """Instances that work while they load."""
     return f"system={random.choice(LIVE)} cluster={random.choice(CLUSTERS)} {_some(random)}"
@@ -214,7 +227,7 @@ KINDS: dict[str, Callable[[Random], str]] = {
     kind.__name__: kind
     for kind in (
         static, swapping, shared_prefixes, cut_by_layers, virtual_engines, mixtures, groups, priorities,
-        split, elastic, live, cold, many_models, clients, decode_migration, migration, passes,
+        split, elastic, metrics, live, cold, many_models, clients, decode_migration, migration, passes,
         language_stages,
     )
 }  # fmt: skip

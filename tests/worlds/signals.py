@@ -4,9 +4,24 @@ from dataclasses import replace
 
 from serving.protocols.scaling import FixedRole, InstanceState, InstanceView, ScaleDecision, ScalingView
 from serving.protocols.signals import InstanceSignals, RoleMeans, Signals, StartingSignals
+from serving.vocabulary.estimates import Estimates, ModelEstimates
 from serving.vocabulary.measured import NOTHING, Measured
 from serving.vocabulary.replica import Role
 from serving.vocabulary.units import NS_PER_S
+
+ESTIMATES = Estimates(
+    (
+        ModelEstimates(
+            model="m",
+            prefill_tokens_per_s=1000.0,
+            decode_step_s=0.02,
+            decode_sequences=10,
+            decode_context_tokens=1000,
+            kv_tokens=10_000,
+        ),
+    ),
+    "made up",
+)
 
 
 def role_of(

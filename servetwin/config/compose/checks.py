@@ -82,6 +82,53 @@ def _check_into_loading(config: RunConfig) -> None:
         )
 
 
+def check_batch_limits(config: RunConfig) -> None:
+    """Refuse a scaler of batch sizes where instances do not choose whom they admit."""
+    if config.system.scaler.name == "chiron" and config.system.instances.split:
+        raise UserError(
+            "system/scaler=chiron limits the batches of instances that do both, and those of "
+            f"system={config.system.name} prefill or decode: write system.instances.split=false"
+        )
+
+
+# Refusals of dispatchers of prefill and decode instances where there are none, or where others use them.
+
+_SPLIT_DISPATCH: Final = {"convertible": "tokenscale", "adaptive_pd": "llumnix_v2"}
+
+
+def check_split_dispatch(config: RunConfig) -> None:
+    """Refuse convertible decoders and adaptive roles where they do not fit."""
+    system, name = config.system, config.system.dispatch.name
+    if name not in _SPLIT_DISPATCH:
+        return
+    other = "system/dispatch=least_outstanding"
+    if not system.instances.split:
+        raise UserError(
+            f"system/dispatch={name} is of separate prefill and decode instances, and those of "
+            f"system={system.name} do both: write system={_SPLIT_DISPATCH[name]} or {other}"
+        )
+    if system.live.name != "none":
+        raise UserError(
+            f"system/dispatch={name} does not fit system/live={system.live.name}, whose decode instances "
+            f"help those that load: write system/live=none or {other}"
+        )
+    if config.world == HTTP:
+        raise UserError(
+            f"system/dispatch={name} gives engines work of the other role, and servers behind HTTP have one: "
+            f"write world=workers or {other}"
+        )
+    if name == "adaptive_pd" and system.elastic:
+        raise UserError(
+            f"system/dispatch=adaptive_pd changes roles itself, and system/scaler={system.scaler.name} "
+            f"counts the instances of each: write system/scaler=none or {other}"
+        )
+    if name == "adaptive_pd" and len(set(config.model.tp_of_roles)) > 1:
+        raise UserError(
+            "system/dispatch=adaptive_pd lets any instance take either role, and model.prefill.tp differs "
+            f"from model.decode.tp: write one model.tp or {other}"
+        )
+
+
 # Refusals of settings that servers behind HTTP cannot serve, one sentence each.
 
 
@@ -181,6 +228,8 @@ def check(config: RunConfig) -> None:
     check_instances(config.system.instances, config.system.scaler.name, config.system.live.name)
     _check_elastic(config)
     check_migrations(config)
+    check_split_dispatch(config)
+    check_batch_limits(config)
     check_swapping(config)
     _check_prefix_caching(config)
     check_instance_starts(config)

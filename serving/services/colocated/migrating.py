@@ -138,6 +138,11 @@ class Instances:
         own = self._fleet.sequence_tokens
         return {request.id: demand_tokens(request) + own for request in requests}
 
+    def prompt_tokens(self, replica: int) -> int:
+        """Prompt tokens of the requests that run there."""
+        running = self._engines[replica].running
+        return sum([self._requests[id].prompt_tokens for id in running if id in self._requests])
+
     def kv_tokens(self, replica: int) -> int:
         """KV positions that its memory holds."""
         ledger = self._engines[replica].ledger

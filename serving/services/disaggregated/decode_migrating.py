@@ -40,8 +40,8 @@ class DecodeInstances:
     """
 
     __slots__ = (
-        "_decode", "_engines", "_hand_overs", "_migrations", "_period_ns", "_present", "loading", "model",
-        "nearly_full",
+        "_decode", "_engines", "_hand_overs", "_migrations", "_period_ns", "_present", "_split", "loading",
+        "model", "nearly_full",
     )  # fmt: skip
 
     def __init__(
@@ -54,6 +54,7 @@ class DecodeInstances:
     ) -> None:
         self.model = service.model
         self._decode: set[int] = service.decode
+        self._split = service.view
         self._hand_overs: HandOvers = service.hand_overs
         self._engines, self._migrations = engines, migrations
         self._present, self._period_ns = present, period_ns
@@ -139,6 +140,10 @@ class DecodeInstances:
         here = {*engine.running, *[progress.id for progress in engine.attached]}.difference(engine.ended)
         return {request: need_of(request) for request in sorted(here)}
 
+    def prompt_tokens(self, replica: int) -> int:
+        """Prompt tokens of the requests that decode there or are on their way."""
+        return self._split.decoding(replica)[1]
+
     def kv_tokens(self, replica: int) -> int:
         """Tokens of one request that it can hold."""
         return self._engines[replica].replica.room_tokens
@@ -178,6 +183,7 @@ class DecodeMigrating:
         self.inner, self._engines, self._requests, self._migrator = inner, engines, requests, migrator
         moves = Moves(engines, Pieces(engines, rules.kv_bytes), transfer_ids)
         self.migrations = Migrations(engines, moves, rules, present, self)
+        inner.migrating = self.migrations.of_replica
         self._view = DecodeInstances(inner, engines, self.migrations, present, period_ns)
         self._kept: dict[int, int] = {}  # by migrating request, the room reserved at its destination
         self._for_head = getattr(migrator, "for_head", False) is True

@@ -6,136 +6,27 @@ the prefill instance meanwhile, so prefill slows down if decode is full. Live in
 while they load, and share their batches with idle prefill instances, else with a decode instance.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from serving.engine import leaving
 from serving.engine.engine import Engine
 from serving.engine.fleet import Admission, Fleet, refusal
 from serving.engine.progress import EngineState, Progress
 from serving.kv.handover import HandOverRules, HandOvers
-from serving.kv.pieces import Piece
 from serving.kv.transfer_ids import TransferIds
 from serving.live.host import LiveSetup
 from serving.live.never import never_live
-from serving.live.pairs import LivePair
 from serving.live.scaling import LiveScaling
+from serving.protocols.splitting import SupportsDecodePlaces, decode_place, prefills_again
+from serving.services.disaggregated.conversions import Conversions, ConvertParts
+from serving.services.disaggregated.instances import Instances
+from serving.services.disaggregated.prefill_host import PrefillHost
 from serving.services.disaggregated.prefill_queue import PrefillQueue
 from serving.vocabulary.abort import CLIENT_LEFT, AbortState
-from serving.vocabulary.actions import Abort, Action, Assign, Fail
+from serving.vocabulary.actions import Abort, Action, Assign, Fail, SwitchRole
 from serving.vocabulary.events import Ran, Sent
 from serving.vocabulary.replica import Replica, Role, too_long
 from serving.vocabulary.request import Request
-
-# Live pairs' access to separate prefill and decode instances (implements LiveHost).
-
-_FREE = (EngineState.IDLE, EngineState.LOADING)
-
-
-class PrefillHost:
-    """The queue of a disaggregated model; prefill instances are partners, decode instances are helpers."""
-
-    __slots__ = ("_decode", "_hand_overs", "_kept", "_model", "_prefill", "_queue")
-
-    def __init__(
-        self,
-        model: str,
-        queue: PrefillQueue,
-        prefill: Collection[int],
-        decode: Collection[int],
-        hand_overs: HandOvers,
-    ) -> None:
-        """``prefill``, ``decode``: the service's own sets of its instances (not copies)."""
-        self._model = model
-        self._queue = queue
-        self._prefill = prefill
-        self._decode = decode
-        self._hand_overs = hand_overs
-        self._kept: dict[int, tuple[int, int]] = {}  # decode instance -> room for the requests it has pulled
-
-    @property
-    def model(self) -> str:
-        """The model of these instances."""
-        return self._model
-
-    def backlog_tokens(self, batches: Iterable[Request]) -> int:
-        """Prompt tokens not computed yet; requests in batches are still part of the backlog."""
-        return self._queue.backlog_tokens
-
-    def head_arrival_ns(self) -> int | None:
-        """When the first request in the queue arrived."""
-        waiting = self._queue.requests
-        return waiting[0].arrival_ns if waiting else None
-
-    def fetch(self, engine: Engine) -> list[Request]:
-        """The next batch from the queue that the engine has memory for."""
-        return self._queue.next_batch(engine)
-
-    def give_back(self, requests: Iterable[Request]) -> None:
-        """Put the requests back at the head of the queue; they were never removed from the backlog."""
-        self._queue.give_back(requests)
-
-    def partners(self) -> list[int]:
-        """The prefill instances."""
-        return sorted(self._prefill)
-
-    def helpers(self) -> list[int]:
-        """The decode instances, those with the lowest demand first."""
-        demands = self._hand_overs.demands
-        return sorted(self._decode, key=lambda replica: (demands[replica], replica))
-
-    def may_run_layers(self, engine: Engine, pair: LivePair | None) -> bool:
-        """Whether the engine runs nothing."""
-        return engine.state in _FREE
-
-    def holds(self, engine: Engine, requests: Iterable[Request]) -> bool:
-        """Whether it has free blocks for the prompts and, if it decodes, room for their outputs."""
-        ledger, prompts = engine.ledger, list(requests)
-        blocks = sum([ledger.blocks_for(request.prompt_tokens) for request in prompts])
-        if blocks > ledger.free_blocks - ledger.watermark_blocks - ledger.step_blocks():
-            return False
-        if engine.id not in self._decode or not self._hand_overs.reserved_requests[engine.id]:
-            return True  # an empty instance never gets more room
-        return self._hand_overs.has_capacity(engine, self._room_needed(engine, prompts), len(prompts))
-
-    def _room_needed(self, engine: Engine, requests: Iterable[Request]) -> int:
-        capacity_tokens, need_tokens = engine.replica.room_tokens, self._hand_overs.need_tokens
-        return sum([need_tokens(request, capacity_tokens) for request in requests])
-
-    def keep(self, engine: Engine, requests: Iterable[Request]) -> None:
-        """Reserve room as if their KV arrived: nothing else is sent into it."""
-        if engine.id in self._decode:
-            pulled = list(requests)
-            self._kept[engine.id] = needs = self._room_needed(engine, pulled), len(pulled)
-            self._hand_overs.keep(engine.id, *needs)
-
-    def kept(self, replica: int) -> tuple[int, int]:
-        """Tokens and requests for which a decode instance reserves room, among those it has pulled."""
-        return self._kept.get(replica, (0, 0))
-
-    def dropped(self, engine: Engine) -> None:
-        """Release the room: the requests need none, or are completed and reserve it themselves."""
-        tokens, reserved_requests = self._kept.pop(engine.id, (0, 0))
-        if reserved_requests:
-            self._hand_overs.keep(engine.id, -tokens, -reserved_requests)
-
-    def computed(
-        self,
-        engine: Engine,
-        done: list[Progress],
-        first_layers: Piece | None,
-        tokens: int,
-        actions: list[Action],
-    ) -> None:
-        """All layers of a batch are computed: hand over its KV."""
-        self._queue.backlog_tokens -= tokens
-        self.dropped(engine)
-        earlier = len(engine.outgoing)
-        engine.attach(done, outgoing=True)
-        if first_layers is not None:
-            self._hand_overs.moves.pieces.add([progress.id for progress in done], engine, first_layers)
-        if done:
-            self._hand_overs.completed(engine, earlier, actions)
-
 
 _IDLE = EngineState.IDLE
 _HEAD = "head of the queue"
@@ -150,9 +41,9 @@ class Disaggregated:
     """
 
     __slots__ = (
-        "_admission", "_context", "_engines", "_idle", "_longest", "_max_num_seqs", "_pairs", "_requests",
-        "_room_tokens", "_switching_to_decode", "decode", "hand_overs", "host", "live", "model", "prefill",
-        "queue",
+        "_admission", "_context", "_engines", "_idle", "_longest", "_max_num_seqs", "_pairs", "_places",
+        "_requests", "_room_tokens", "_switching_to_decode", "conversions", "decode", "hand_overs", "host",
+        "live", "migrating", "model", "prefill", "queue", "view",
     )  # fmt: skip
 
     def __init__(
@@ -167,7 +58,10 @@ class Disaggregated:
         transfer_ids: TransferIds,
         live: LiveSetup | None = None,
         by_priority: bool = False,
+        converts: ConvertParts | None = None,
+        places: SupportsDecodePlaces | None = None,
     ) -> None:
+        """``converts``: lets decode instances compute prompts. ``places``: see ``SupportsDecodePlaces``."""
         self.model = prototype.model
         self._longest, self._context = prototype.longest_request_tokens, prototype.max_model_len
         self._room_tokens = prototype.room_tokens
@@ -190,6 +84,21 @@ class Disaggregated:
         # Prefill instances that switch to decode when they have computed the prompts they have begun
         self._switching_to_decode: set[int] = set()
         self.host = PrefillHost(self.model, self.queue, self.prefill, self.decode, self.hand_overs)
+        self.view = Instances(
+            self.model,
+            engines=engines,
+            requests=requests,
+            queue=self.queue,
+            prefill=self.prefill,
+            decode=self.decode,
+            switching=self._switching_to_decode,
+            hand_overs=self.hand_overs,
+        )
+        self.conversions = Conversions(converts, self.view, engines, self.hand_overs)
+        self._places = places
+        self.migrating: Collection[int] = ()  # instances between which decoding requests migrate
+        if places is not None:
+            self.hand_overs.placing = self._place
         setup = never_live() if live is None else live
         self.live = LiveScaling(setup, engines, self.host, self.hand_overs.moves)
         self._pairs = self.live.pairs
@@ -202,7 +111,7 @@ class Disaggregated:
     @property
     def backlog_tokens(self) -> int:
         """Prompt tokens not computed yet."""
-        return self.queue.backlog_tokens
+        return self.queue.backlog_tokens + self.conversions.own_tokens
 
     @property
     def kv_tokens(self) -> int:
@@ -233,7 +142,11 @@ class Disaggregated:
         return refusal(self._admission, now_ns, request, _EMPTY_FLEET) if reason is None else reason
 
     def arrived(self, request: Request, actions: list[Action]) -> None:
-        """Queue the request, and begin it if a prefill instance is idle."""
+        """Queue the request, and begin it if a prefill instance is idle, or give it to a decode instance."""
+        if self.conversions.take(request, actions):
+            return
+        if self._places is not None:
+            self._return_to_prefill(self._places, actions)
         tokens, queue = request.prompt_tokens, self.queue
         queue.backlog_tokens += tokens
         if self._idle and not queue.requests:  # as feed would, if there is memory for it
@@ -324,6 +237,8 @@ class Disaggregated:
             hand_overs.match(actions)
         if event.finished:
             self._let_help(actions)  # it may have room now for a batch it could not pull
+            if self._places is not None:
+                self._return_to_prefill(self._places, actions)
 
     def _ran_layers(self, engine: Engine, event: Ran, actions: list[Action]) -> None:
         new = self.live.ran(engine, event, actions)
@@ -356,6 +271,7 @@ class Disaggregated:
                 self._begin_decoding(engine, actions)
             return
         engine.switch_role(role)
+        self.conversions.prefills(engine)
         self.prefill.add(replica.id)
         if engine.state is _IDLE and not self.live.promised(replica.id):
             self._idle.add(replica.id)
@@ -380,8 +296,47 @@ class Disaggregated:
     def _open_for_decode(self, engine: Engine) -> None:
         self._switching_to_decode.discard(engine.id)
         engine.switch_role("decode")
+        self.conversions.decodes(engine)
         self.decode.add(engine.id)
         self.hand_overs.open(engine.id)
+
+    # Instances whose role a policy changes.
+
+    def _place(self, requests: Sequence[Request], actions: list[Action]) -> tuple[int, str] | None:
+        """Where computed prompts decode; a prefill instance first computes the prompts it has begun."""
+        place = decode_place(self._places, requests, self.view)
+        if place is None or place[0] in self.decode:
+            return place
+        replica, reason = place
+        actions.append(SwitchRole(replica, "decode", reason))
+        self.prefill.discard(replica)
+        self._idle.discard(replica)
+        if _begun_tokens(self._engines[replica]):
+            self._switching_to_decode.add(replica)
+            return None
+        self._open_for_decode(self._engines[replica])
+        return place
+
+    def _return_to_prefill(self, policy: SupportsDecodePlaces, actions: list[Action]) -> None:
+        """Let decode instances without requests compute prompts again, where the policy says so."""
+        turned = False
+        for replica in sorted(self.decode):
+            engine = self._engines[replica]
+            if engine.state is not _IDLE or replica in self.migrating or self.outstanding(replica):
+                continue
+            if self.hand_overs.reserved_requests[replica]:
+                continue
+            why = prefills_again(policy, replica, self.view)
+            if why is not None:
+                actions.append(SwitchRole(replica, "prefill", why))
+                self.leave(replica, actions)
+                engine.switch_role("prefill")
+                self.conversions.prefills(engine)
+                self.prefill.add(replica)
+                self._idle.add(replica)
+                turned = True
+        if turned:
+            self.feed(actions)
 
     def leave(self, replica: int, actions: list[Action]) -> None:
         """Retire an instance: its computed KV is still fetched, and KV sent to it still arrives."""

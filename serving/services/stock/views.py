@@ -114,6 +114,11 @@ class StockInstances:
         requests = [one.request for _, one in sorted(own.items()) if one.began]
         return {one.id: demand_tokens(one) for one in requests}
 
+    def prompt_tokens(self, replica: int) -> int:
+        """Prompt tokens of the requests that run there."""
+        own = self._stock.by_replica[replica].own
+        return sum([one.request.prompt_tokens for one in own.values() if one.began])
+
     def kv_tokens(self, replica: int) -> int:
         """KV positions that its memory holds."""
         return self._stock.by_replica[replica].kv_capacity_tokens
