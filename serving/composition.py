@@ -221,7 +221,7 @@ def _services(
                 replicas=own,
                 dispatcher=records.dispatcher,
                 admission=records.admission,
-                parts=options.stock,
+                parts=replace(options.stock, starts=prototypes.get(model, options.stock.starts)),
                 present=records.present,
                 transfer_ids=records.transfer_ids,
             )

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from realexec.http.client import Address, ask, get_text
 from realexec.http.dialects import DIALECTS, MISFIT, UNKNOWN_TOKEN, Dialect, ServerLoad, Wish
-from realexec.http.metrics_text import LARGEST, samples_of
+from realexec.http.metrics_text import LARGEST, Sample, samples_of
 from realexec.http.stream import Refused, tokens_of
 from serving.record.json_text import json_data
 from serving.vocabulary.errors import UserError
@@ -26,7 +26,8 @@ class Server:
     """One server, as probed. ``max_model_len``, ``kv_tokens``, ``block_tokens``: None if not reported.
 
     ``token_ids``: it returns them and takes them as a prompt. ``aborts``: it stops a request whose client has
-    disconnected; None: not observable. ``tells_load``: its metrics report its load. ``mode``: "prefill" or
+    disconnected; None: not observable. ``tells_load``: its metrics report its load, ``tells_kv_use`` also how
+    much of its KV memory is in use. ``mode``: "prefill" or
     "decode" if it does only that; servers of the other mode connect to its ``bootstrap_port``.
     ``hands_over``: KV was seen to get from it or to it.
     """
@@ -41,6 +42,7 @@ class Server:
     token_ids: bool
     aborts: bool | None
     tells_load: bool
+    tells_kv_use: bool = False
     key: str | None = None
     mode: str = ""
     bootstrap_port: int | None = None
@@ -96,6 +98,7 @@ async def _probe(address: Address, model: str | None, key: str | None, timeout_s
         token_ids=False,
         aborts=None,
         tells_load=load is not None,
+        tells_kv_use=load is not None and load.used_share is not None,
         key=key,
         mode=mode if mode in ("prefill", "decode") else "",
         bootstrap_port=_count(port),
@@ -200,8 +203,13 @@ async def _aborts(server: Server, timeout_s: float) -> bool:
 
 async def load_of(server: Server, timeout_s: float) -> ServerLoad | None:
     """Return the server's present load; None if it reports none. Raises OSError."""
+    return server.dialect.load(await page_of(server, timeout_s))
+
+
+async def page_of(server: Server, timeout_s: float) -> list[Sample]:
+    """Return the server's metrics; none if it has none. Raises OSError."""
     status, text = await get_text(server.address, "/metrics", timeout_s, None, server.key)
-    return server.dialect.load(samples_of(text)) if status == 200 else None
+    return samples_of(text) if status == 200 else []
 
 
 async def is_alive(server: Server, timeout_s: float) -> str | None:

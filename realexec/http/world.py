@@ -12,7 +12,8 @@ from typing import Any, Final
 
 from realexec.http.dialects import ServerLoad
 from realexec.http.handover import Roles, Work, Works
-from realexec.http.probe import Server, forget, is_alive, load_of
+from realexec.http.probe import Server, forget, is_alive, page_of
+from realexec.http.server_counters import ServerCounters, counters_of
 from realexec.http.server_state import HttpCounts, ServerState, Times
 from realexec.http.sleep_mode import SleepMode
 from realexec.http.stream import Refused
@@ -155,6 +156,7 @@ class HttpWorld:
         self.wake_ns: int | None = None
         self.news = asyncio.Event()
         self.counts = HttpCounts()
+        self.counters: ServerCounters | None = None  # None: nobody asks what servers count
         self.lost: list[tuple[int, str]] = []
         self.fault: Exception | None = None  # an error of this program in a task; the driver raises it
         self._owner: dict[int, int] = {}
@@ -179,8 +181,14 @@ class HttpWorld:
 
     @property
     def under_way(self) -> bool:
-        """Whether a stream is open, or the controller still has to receive facts or tokens."""
-        return bool(self.facts or len(self.pending) or any(state.streams for state in self.states))
+        """Whether a stream is open, a server wakes, or facts or tokens are still to be received."""
+        open_streams = any(state.streams for state in self.states)
+        return bool(self.facts or len(self.pending) or open_streams or self.sleep_mode.loading)
+
+    @property
+    def may_start(self) -> bool:
+        """Whether a server is left that could serve."""
+        return not all(state.lost for state in self.states)
 
     # Actions.
 
@@ -373,9 +381,7 @@ class HttpWorld:
             asked_ns = self._now_ns()
             try:
                 if state.server.tells_load and not state.asleep:
-                    load = await load_of(state.server, times.timeout_s)
-                    if load is not None and not (state.lost or state.asleep):
-                        self._observed(replica, load, asked_ns)
+                    await self._read(replica, asked_ns)
                 elif await self._check(replica) is not None:
                     raise ConnectionError("it does not answer")
             except OSError as error:
@@ -387,11 +393,30 @@ class HttpWorld:
                 self.lose(replica, f"no token came for {times.silence_s:g} s")
             await asyncio.sleep(times.scrape_s)
 
+    async def read_all(self) -> None:
+        """Read what all servers have counted before the run begins. Raises OSError."""
+        for replica, state in enumerate(self.states):
+            if self.counters is not None and state.server.tells_load:
+                page = await page_of(state.server, self._times.timeout_s)
+                self.counters.add(replica, 0, counters_of(state.server.dialect.name, page))
+
+    async def _read(self, replica: int, asked_ns: int) -> None:
+        state = self.states[replica]
+        page = await page_of(state.server, self._times.timeout_s)
+        load = state.server.dialect.load(page)
+        if load is None or state.lost or state.asleep:
+            return
+        self._observed(replica, load, asked_ns)
+        if self.counters is not None:
+            self.counters.add(replica, asked_ns, counters_of(state.server.dialect.name, page))
+
     def _observed(self, replica: int, load: ServerLoad, asked_ns: int) -> None:
         server, share = self.states[replica].server, load.used_share
         block = load.block_tokens or server.block_tokens or 1
         total = load.total_blocks or (server.kv_tokens or 0) // block
-        used = 0 if share is None else min(total, round(share * total))
+        if share is None:  # it says nothing of its memory: what the controller has in its books counts
+            total = 0
+        used = min(total, round((share or 0.0) * total))
         self.facts.append(
             Observed(
                 replica=replica,
@@ -402,6 +427,8 @@ class HttpWorld:
                 total_blocks=total,
                 block_tokens=block,
                 preemptions=load.preemptions,
+                queried_tokens=load.queried,
+                found_tokens=load.found,
             )
         )
         self.counts.observed += 1

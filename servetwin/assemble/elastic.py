@@ -118,6 +118,12 @@ def elastic_of(config: RunConfig, prototypes: Mapping[str, Replica], estimates: 
     return ElasticParts(setup, ElasticPolicies(scaler, provisioner, arbiter, live), copies)
 
 
+def metrics_read(config: RunConfig, estimates: Estimates) -> tuple[str, ...]:
+    """Return the gauges of instances that the scaler says it reads (``policies.scaling.metrics``)."""
+    scaler = make_policy("system/scaler", config.system.scaler, estimates=estimates)
+    return tuple(getattr(scaler, "metrics_read", ()))
+
+
 def _signals_of(config: RunConfig, scaler: Any) -> tuple[int, SignalRules | None]:
     """Return the period of the load monitor, and when metrics are scraped for a scaler that reads them.
 

@@ -20,6 +20,7 @@ from realexec.http.stream import Refused
 from realexec.http.verify import TokenCheck, ask_again, chosen
 from servetwin.assemble import build
 from servetwin.assemble.clients import requests_of
+from servetwin.assemble.elastic import metrics_read
 from servetwin.config.compose.resolved import resolved_yaml
 from servetwin.config.config import RunConfig
 from servetwin.config.http_config import AFTER, TOGETHER, servers_of
@@ -39,6 +40,8 @@ from serving.vocabulary.replica import Replica
 
 # The name of an environment variable: a key in the configuration would be written to every result folder.
 API_KEY = "SERVETWIN_API_KEY"
+# The metric of each kind of server that says how much of its KV memory is in use.
+KV_USE = {"vllm": "vllm:kv_cache_usage_perc", "sglang": "sglang:token_usage"}
 # Timeout of the token check, for each token that a server generates again.
 _S_PER_TOKEN = 1.0
 
@@ -56,6 +59,7 @@ def http_run(
         servers = probe_hand_overs(servers, roles)
     awake = [replica.id for replica in prepared.replicas] if config.system.elastic else None
     if awake is not None:
+        _check_metrics(config, servers, metrics_read(config, prepared.estimates))
         probe_sleeps(servers)
     config_yaml = resolved_yaml(config)
     write_config(folder, config_yaml)
@@ -126,6 +130,7 @@ def _told_by(servers: Sequence[Server], report: HttpReport) -> dict[str, Any]:
         "woken": report.counts.woken,
         "short_answers": report.counts.short,
         "looks_at_metrics": report.counts.observed,
+        "metrics_read": list(report.counted),
     }
 
 
@@ -166,6 +171,18 @@ def _check_moves(config: RunConfig, servers: Sequence[Server]) -> None:
             raise UserError(
                 f"system/migration={config.system.migration.name} moves running requests, and the server at "
                 f"{server.address} {reason}: write system/migration=none"
+            )
+
+
+def _check_metrics(config: RunConfig, servers: Sequence[Server], read: Sequence[str]) -> None:
+    """Refuse a scaler that reads a metric which a server lacks and the client cannot count itself."""
+    for server in servers:
+        if "kv_use" in read and not server.tells_kv_use:
+            scaler, name = config.system.scaler, KV_USE.get(server.dialect.name, "of that")
+            other = "system.scaler.metric=concurrency" if "metric" in scaler.params else "system/scaler=kpa"
+            raise UserError(
+                f"system/scaler={scaler.name} reads kv_use, and the server at {server.address} has no metric "
+                f"{name}: write {other}, or start the server with its metrics"
             )
 
 

@@ -84,6 +84,9 @@ def _check_into_loading(config: RunConfig) -> None:
 
 # Refusals of settings that servers behind HTTP cannot serve, one sentence each.
 
+# Freeness reads reports of engines that run here; servers have no roles to change.
+_NOT_OF_SERVERS: Final = ("freeness", "load_monitor_mutating")
+
 
 def check_servers(config: RunConfig) -> None:
     """Refuse what no server supports. Limits of a particular server are known after probing it."""
@@ -101,7 +104,7 @@ def check_servers(config: RunConfig) -> None:
             f"workers={servers * each} or a cluster of so many"
         )
     for what, holds in (
-        (f"system/scaler={system.scaler.name}", system.elastic and system.scaler.name != "load_monitor"),
+        (f"system/scaler={system.scaler.name}", system.elastic and system.scaler.name in _NOT_OF_SERVERS),
         (f"system/provision={system.provision.name}", system.elastic and system.provision.name != "host"),
         ("system.instances.split=true with a scaler", system.elastic and split),
         ("system.instances.keep_parameters_ms", keeps),

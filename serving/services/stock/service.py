@@ -34,6 +34,7 @@ MOST_TRIES: Final = 3
 class StockParts:
     """Settings of ``Stock``. ``elsewhere``: requests of a lost engine continue at another; else they fail.
 
+    ``starts``: an engine like it that may start; requests then wait while none runs. None: none starts.
     ``migrator``: chooses, once per ``period_ns``, running requests to move to another engine; None: none
     move. ``hand_over``: engines prefill or decode, by their replicas' roles; None: each engine does both.
     """
@@ -42,14 +43,15 @@ class StockParts:
     migrator: Migrator | None = None
     period_ns: int = 50_000_000
     hand_over: HandOverParts | None = None
+    starts: Replica | None = None
 
 
 class Stock:
     """Serves one model. ``moved``: requests moved by policy; ``resumed``: running ones of lost engines."""
 
     __slots__ = (
-        "_admission", "_context", "_dispatcher", "_live", "_parts", "_view", "fleet", "hand_overs", "moved",
-        "resumed", "rounds", "stock",
+        "_admission", "_context", "_dispatcher", "_live", "_parts", "_view", "_waiting", "fleet",
+        "hand_overs", "moved", "resumed", "rounds", "stock",
     )  # fmt: skip
 
     def __init__(
@@ -64,9 +66,11 @@ class Stock:
         transfer_ids: TransferIds,
     ) -> None:
         self._dispatcher, self._admission, self._parts = dispatcher, admission, parts
+        described = [*replicas, *([parts.starts] if parts.starts is not None else [])]
         self._context = min(
-            [replica.max_model_len for replica in replicas if replica.max_model_len], default=None
+            [replica.max_model_len for replica in described if replica.max_model_len], default=None
         )
+        self._waiting: dict[int, tuple[StockRequest, str]] = {}  # for an engine to start, each with why
         self.stock = StockEngines(replicas)
         self.fleet = StockFleet(model, replicas, self.stock)
         self._view = StockInstances(self.fleet, self.stock, present, parts.period_ns)
@@ -93,11 +97,13 @@ class Stock:
         """Reason: too long for an engine, no engine left, or rejected by the admission policy."""
         if not self._serves():
             return f"no server of {self.model} is alive"
-        reason = too_long(request, self.fleet.longest_request_tokens, self._context)
+        reason = too_long(request, self.longest_request_tokens, self._context)
         return reason or refusal(self._admission, now_ns, request, self.fleet)
 
     def _serves(self) -> bool:
-        """Whether the engines that a request needs are left."""
+        """Whether the engines that a request needs are left, or may start."""
+        if self._parts.starts is not None:
+            return True
         return self.fleet.replicas > 0 if self.hand_overs is None else self.hand_overs.serves()
 
     def arrived(self, request: Request, actions: list[Action]) -> None:
@@ -106,6 +112,9 @@ class Stock:
 
     def _send(self, stock_request: StockRequest, why: str, actions: list[Action]) -> None:
         hand_overs = self.hand_overs
+        if self._parts.starts is not None and not self.fleet.replicas:
+            self._waiting[stock_request.request.id] = stock_request, why
+            return
         if hand_overs is None:
             replica, reason = dispatched(self._dispatcher, stock_request.request, self.fleet)
         else:
@@ -221,13 +230,17 @@ class Stock:
 
     @property
     def longest_request_tokens(self) -> int:
-        """The longest request that an engine holds."""
+        """The longest request that an engine holds, or one that may start."""
+        starts = self._parts.starts
+        if starts is not None and not self.fleet.replicas:
+            return starts.longest_request_tokens
         return self.fleet.longest_request_tokens
 
     @property
     def backlog_tokens(self) -> int:
         """Prompt tokens of requests without a token yet."""
-        return sum([own.waiting_tokens for own in self.stock.by_replica.values()])
+        waiting = sum([one.known_tokens for one, _ in self._waiting.values()])
+        return waiting + sum([own.waiting_tokens for own in self.stock.by_replica.values()])
 
     @property
     def kv_tokens(self) -> int:
@@ -241,8 +254,12 @@ class Stock:
 
     @property
     def queued(self) -> int:
-        """Always 0: every request is sent to an engine at once."""
-        return 0
+        """Requests that wait for an engine to start; others are sent to one at once."""
+        return len(self._waiting)
+
+    def queue_head_ns(self) -> int | None:
+        """When the first request arrived that waits for an engine to start; None: none waits."""
+        return min([one.request.arrival_ns for one, _ in self._waiting.values()], default=None)
 
     @property
     def live(self) -> LiveScaling:
@@ -270,6 +287,9 @@ class Stock:
         """An engine is awake, or takes requests again before it went to sleep."""
         self.stock.join(replica)
         self.fleet.add(replica)
+        waiting, self._waiting = list(self._waiting.values()), {}
+        for stock_request, why in waiting:
+            self._send(stock_request, why, actions)
 
     def started(self, engine: Engine, actions: list[Action]) -> None:
         """Do nothing: the engine was in the fleet from the start."""
