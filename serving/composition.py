@@ -156,6 +156,7 @@ def compose(
             present=present,
             rounds=_rounds(services, serving, present),
             reports=_reports_of(services),
+            end_overdue=[service.end_overdue for service in services.values() if isinstance(service, Stock)],
         )
     return Controller(
         engines=engines,

@@ -19,6 +19,7 @@ from realexec.http.dialects import DIALECTS, UNKNOWN_TOKEN, Wish
 from realexec.http.handover import Chunks, Roles, met
 from realexec.http.probe import Server, load_of, probe
 from realexec.http.server_counters import ServerCounters
+from realexec.http.server_launcher import ServerLauncher
 from realexec.http.server_state import HttpCounts, Times
 from realexec.http.sleeping import probe_sleep
 from realexec.http.stream import Refused, answer_of, tokens_of
@@ -136,12 +137,14 @@ NO_SERVER_LEFT: Final = "the remaining servers can serve no request"
 class HttpReport:
     """``run``: as for workers; ``counts``: moved and resumed requests, ...; ``servers``: as probed.
 
-    ``counted``: names of servers' metrics that told the scaler what was measured of requests.
+    ``gone``: those that do not serve at the end. ``counted``: names of servers' metrics that told the scaler
+    what was measured of requests.
     """
 
     run: RunReport
     counts: HttpCounts
     servers: tuple[Server, ...]
+    gone: frozenset[int] = frozenset()
     counted: tuple[str, ...] = ()
 
 
@@ -188,12 +191,14 @@ def execute(
     opens: bool = False,
     roles: Roles | None = None,
     awake: Sequence[int] | None = None,
+    launcher: ServerLauncher | None = None,
 ) -> HttpReport:
     """Run ``requests``, (request, true output tokens) by arrival or of clients, on ``servers``.
 
     Replica n is server n. ``opens``: the controller works in rounds, and receives `Opened` at the start.
     ``roles``: which servers prefill and which decode; None: each does both.
-    ``awake``: the replicas that serve from the beginning, if servers sleep and wake; None: all stay awake.
+    ``awake``: the replicas that serve from the beginning, if servers sleep and wake or are started and
+    stopped; None: all serve. ``launcher``: starts and stops them; None: they run already.
     Raises UserError for what a user can correct, RuntimeError if the controller leaves requests unserved.
     """
     arrivals = Arrivals(requests, seed, vocab_size)
@@ -213,6 +218,7 @@ def execute(
             journal=journal,
             on_progress=on_progress,
             roles=roles,
+            launcher=launcher,
         ).run(arrivals, opens, awake)
     )
 
@@ -241,12 +247,13 @@ class _HttpRun:
         journal: JournalSink | None,
         on_progress: Callable[[int, int], None] | None,
         roles: Roles | None,
+        launcher: ServerLauncher | None,
     ) -> None:
-        self._controller, self._tracker, self._servers = controller, tracker, tuple(servers)
-        self._journal, self._on_progress = journal, on_progress
+        self._controller, self._tracker = controller, tracker
+        self._journal, self._on_progress, self._launcher = journal, on_progress, launcher
         self._decide_ns = array("q")
         self._start_ns, self._cpu_ns = time.monotonic_ns(), time.process_time_ns()
-        self._world = HttpWorld(servers, tracker, times, self._now_ns, roles)
+        self._world = HttpWorld(servers, tracker, times, self._now_ns, roles, launcher)
         self._counts = register(controller.step_counts, Reported(self._measures()), journal is not None)
         self._closed = False  # whether the controller has received `Closing`
         self._idle_looks = 0
@@ -264,9 +271,11 @@ class _HttpRun:
 
     async def run(self, arrivals: Arrivals, opens: bool, awake: Sequence[int] | None) -> HttpReport:
         """Run until the last request has ended."""
+        if awake is not None and self._launcher is not None:
+            await self._world.instances.open(awake)
         await self._world.read_all()
-        if awake is not None:
-            await self._world.sleep_mode.open(awake)
+        if awake is not None and self._launcher is None:
+            await self._world.instances.open(awake)
         self._start_ns = time.monotonic_ns()
         due = Due(arrivals, self._tracker, self._world)
         if opens:
@@ -370,5 +379,12 @@ class _HttpRun:
             moved=Moved(migrations=counts.moved),
             cpu=CpuTime(driver_ns=time.process_time_ns() - self._cpu_ns),
         )
-        counters = self._world.counters
-        return HttpReport(run, counts, self._servers, () if counters is None else tuple(counters.names))
+        states, counters = self._world.states, self._world.counters
+        gone = [place for place, one in enumerate(states) if one.lost or (self._launcher and one.asleep)]
+        return HttpReport(
+            run,
+            counts,
+            servers=tuple([state.server for state in states]),
+            gone=frozenset(gone),
+            counted=() if counters is None else tuple(counters.names),
+        )

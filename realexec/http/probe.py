@@ -80,8 +80,8 @@ async def probe(address: Address, model: str | None, key: str | None, timeout_s:
 
 
 async def _probe(address: Address, model: str | None, key: str | None, timeout_s: float) -> Server:
-    name, longest = await _model(address, model, key, timeout_s)
-    dialect, load, info = await _kind(address, key, timeout_s)
+    name, longest = await model_of(address, model, key, timeout_s)
+    dialect, load, info = await kind_of(address, key, timeout_s)
     kv_tokens, block_tokens = _memory(load)
     if load is None and (tokens := _count(info.get("max_total_num_tokens"))) is not None:
         kv_tokens, block_tokens = tokens, 1  # SGLang without --enable-metrics counts its memory in tokens too
@@ -126,9 +126,10 @@ def _memory(load: ServerLoad | None) -> tuple[int | None, int | None]:
     return load.total_blocks * load.block_tokens, load.block_tokens
 
 
-async def _model(
+async def model_of(
     address: Address, wanted: str | None, key: str | None, timeout_s: float
 ) -> tuple[str, int | None]:
+    """Return the server's name of the model, its longest context. Raises UserError, OSError, ValueError."""
     status, text = await get_text(address, "/v1/models", timeout_s, None, key)
     if status != 200:
         raise ValueError(f"/v1/models answers {status}")
@@ -146,7 +147,7 @@ async def _model(
     return name, _count(entries[name])
 
 
-async def _kind(
+async def kind_of(
     address: Address, key: str | None, timeout_s: float
 ) -> tuple[Dialect, ServerLoad | None, Mapping[str, Any]]:
     """Return the server's kind, by its metrics or routes of only one kind; its load; its information."""

@@ -145,10 +145,10 @@ class ServerCounters:
     def add(self, replica: int, at_ns: int, counters: Counters) -> None:
         """Add a page of metrics, read at that time, later than the last."""
         pages = self._pages.setdefault(replica, _Pages())
-        for metric, histogram in pages.last.items():
-            if metric in counters and counters[metric].count < histogram.count:  # the server was restarted
-                before = pages.base.get(metric)
-                pages.base[metric] = histogram if before is None else before.plus(histogram)
+        if any(
+            metric in counters and counters[metric].count < one.count for metric, one in pages.last.items()
+        ):
+            self.restarted(replica)
         pages.last = counters
         pages.at_ns.append(at_ns)
         pages.counters.append(
@@ -158,6 +158,16 @@ class ServerCounters:
             }
         )
 
+    def restarted(self, replica: int) -> None:
+        """Another process of the server has started, which has counted nothing yet."""
+        pages = self._pages.get(replica)
+        if pages is None:
+            return
+        for metric, histogram in pages.last.items():
+            before = pages.base.get(metric)
+            pages.base[metric] = histogram if before is None else before.plus(histogram)
+        pages.last = {}
+
     @property
     def names(self) -> list[str]:
         """The servers' metrics that are read, as they call them."""
@@ -165,7 +175,7 @@ class ServerCounters:
         return sorted({page[metric].name for page in pages for metric in self._metrics() if metric in page})
 
     def _metrics(self) -> set[str]:
-        pages = [set(one.last) for one in self._pages.values()]
+        pages = [set(one.last) for one in self._pages.values() if one.last]
         return set.intersection(*pages) if pages else set()
 
     def measured(self, own: Measured, since_ns: int, until_ns: int) -> Measured:

@@ -14,8 +14,10 @@ from realexec.http.dialects import ServerLoad
 from realexec.http.handover import Roles, Work, Works
 from realexec.http.probe import Server, forget, is_alive, page_of
 from realexec.http.server_counters import ServerCounters, counters_of
+from realexec.http.server_launcher import ServerLauncher
 from realexec.http.server_state import HttpCounts, ServerState, Times
 from realexec.http.sleep_mode import SleepMode
+from realexec.http.started_servers import StartedServers
 from realexec.http.stream import Refused
 from realexec.world.tracking import Tracker
 from serving.vocabulary.actions import (
@@ -146,10 +148,16 @@ class HttpWorld:
         times: Times,
         clock: Callable[[], int],
         roles: Roles | None = None,
+        launcher: ServerLauncher | None = None,
     ) -> None:
         self.states = [ServerState(server=server) for server in servers]
-        self.sleep_mode = SleepMode(self.states, times.timeout_s, self._tell)
-        self._works = Works(servers, tracker, roles or Roles())
+        self._launcher = launcher
+        self.instances: SleepMode | StartedServers = SleepMode(self.states, times.timeout_s, self._tell)
+        if launcher is not None:
+            self.instances = StartedServers(
+                self.states, launcher, tell=self._tell, serves=self._serves, fault=self._fail_run
+            )
+        self._works = Works(self.states, tracker, roles or Roles())
         self.tracker, self._times, self._now_ns = tracker, times, clock
         self.facts: deque[Event] = deque()
         self.pending = Pending(round(times.report_s * NS_PER_S))
@@ -160,7 +168,7 @@ class HttpWorld:
         self.lost: list[tuple[int, str]] = []
         self.fault: Exception | None = None  # an error of this program in a task; the driver raises it
         self._owner: dict[int, int] = {}
-        self._watches: list[asyncio.Task[None]] = []
+        self._watches: dict[int, asyncio.Task[None]] = {}
         self._handlers: dict[type, Callable[[Any], None]] = {
             Assign: self._assign,
             Reject: self._reject,
@@ -169,10 +177,10 @@ class HttpWorld:
             Migrate: self._migrated,
             Send: self._send,
             Wake: self._wake,
-            AllocateGpus: self.sleep_mode.allocate,
-            Load: self.sleep_mode.load,
-            StopLoad: self.sleep_mode.stop,
-            ReleaseGpus: self.sleep_mode.release,
+            AllocateGpus: self.instances.allocate,
+            Load: self.instances.load,
+            StopLoad: self.instances.stop,
+            ReleaseGpus: self.instances.release,
         }
 
     def carry_out(self, action: Action) -> None:
@@ -183,12 +191,12 @@ class HttpWorld:
     def under_way(self) -> bool:
         """Whether a stream is open, a server wakes, or facts or tokens are still to be received."""
         open_streams = any(state.streams for state in self.states)
-        return bool(self.facts or len(self.pending) or open_streams or self.sleep_mode.loading)
+        return bool(self.facts or len(self.pending) or open_streams or self.instances.loading)
 
     @property
     def may_start(self) -> bool:
-        """Whether a server is left that could serve."""
-        return not all(state.lost for state in self.states)
+        """Whether a server is left that could serve, or can be started."""
+        return self._launcher is not None or not all(state.lost for state in self.states)
 
     # Actions.
 
@@ -287,8 +295,7 @@ class HttpWorld:
             if not await self._is_cut_off(request):
                 await self._failed(request, replica, error)
         except Exception as error:
-            self.fault = error
-            self.news.set()
+            self._fail_run(error)
 
     async def _is_cut_off(self, request: int) -> bool:
         """Whether the server that prefilled it is lost: then the controller gets `Lost` and reassigns it."""
@@ -348,7 +355,12 @@ class HttpWorld:
     # Servers.
 
     async def _check(self, replica: int) -> str | None:
-        return await why_dead(self.states[replica], self._times.timeout_s)
+        server = self.states[replica].server
+        dead = await why_dead(self.states[replica], self._times.timeout_s)
+        if self.states[replica].server is not server:
+            return None  # another has started meanwhile
+        ended = "" if self._launcher is None else self._launcher.ended(replica)
+        return dead if dead is None or not ended else ended
 
     def lose(self, replica: int, cause: str) -> None:
         """Mark a server as lost and end its streams. Tokens that came before are reported first."""
@@ -362,22 +374,36 @@ class HttpWorld:
         flushed = self.pending.flush(replica)
         self.facts += [*([flushed] if flushed else []), Lost(replica, cause)]
         self.lost.append((replica, cause))
+        if isinstance(self.instances, StartedServers):
+            self.instances.end(replica)  # it may hang and still have its memory
         self.news.set()
 
     def watch(self) -> None:
         """Start to check every server once per ``scrape_s``."""
-        self._watches = [asyncio.create_task(self._watched(one)) for one in range(len(self.states))]
+        for replica, state in enumerate(self.states):
+            if self._launcher is None or not state.asleep:
+                self._watches[replica] = asyncio.create_task(self._watched(replica))
+
+    def _serves(self, replica: int) -> None:
+        """A server was started: check it from now on."""
+        if self.counters is not None:
+            self.counters.restarted(replica)
+        self._watches[replica] = asyncio.create_task(self._watched(replica))
+
+    def _fail_run(self, error: Exception) -> None:
+        self.fault = error
+        self.news.set()
 
     async def _watched(self, replica: int) -> None:
         try:
             await self._watch(replica)
         except Exception as error:
-            self.fault = error
-            self.news.set()
+            self._fail_run(error)
 
     async def _watch(self, replica: int) -> None:
         state, times = self.states[replica], self._times
-        while not state.lost:
+        server = state.server
+        while not state.lost and state.server is server and not (self._launcher and state.asleep):
             asked_ns = self._now_ns()
             try:
                 if state.server.tells_load and not state.asleep:
@@ -396,7 +422,7 @@ class HttpWorld:
     async def read_all(self) -> None:
         """Read what all servers have counted before the run begins. Raises OSError."""
         for replica, state in enumerate(self.states):
-            if self.counters is not None and state.server.tells_load:
+            if self.counters is not None and state.server.tells_load and not state.asleep:
                 page = await page_of(state.server, self._times.timeout_s)
                 self.counters.add(replica, 0, counters_of(state.server.dialect.name, page))
 
@@ -439,11 +465,11 @@ class HttpWorld:
         for replica, state in enumerate(self.states):
             for request in list(state.streams):
                 self._end(replica, request, True)
-        for task in self._watches:
+        for task in self._watches.values():
             task.cancel()
-        await asyncio.gather(*self._watches, return_exceptions=True)
-        await self.sleep_mode.close()
-        self.counts.slept, self.counts.woken = self.sleep_mode.slept, self.sleep_mode.woken
+        await asyncio.gather(*self._watches.values(), return_exceptions=True)
+        await self.instances.close()
+        self.counts.slept, self.counts.woken = self.instances.slept, self.instances.woken
 
     def busy_ns(self) -> dict[int, int]:
         """Return for how many ns each server had requests of this run."""

@@ -12,6 +12,7 @@ from servetwin.assemble.data_plane import spec_of
 from servetwin.assemble.hosted import HostedModel, hosted_models
 from servetwin.assemble.sizes import Bounds, bounds_of
 from servetwin.config.config import RunConfig
+from servetwin.config.http_config import HTTP
 from servetwin.config.policy.make import make_policy
 from serving.elastic.setup import ElasticParts, ElasticPolicies, ElasticSetup, ModelLimits
 from serving.elastic.signals import SignalRules
@@ -107,6 +108,7 @@ def elastic_of(config: RunConfig, prototypes: Mapping[str, Replica], estimates: 
         period_ns=period_ns,
         park_ns=round(system.instances.keep_parameters_ms * NS_PER_MS),
         signals=signals,
+        keeps_lost_gpus=config.world == HTTP and config.http.start is not None,
     )
     provisioner = make_policy("system/provision", system.provision, estimates=estimates)
     live: LivePolicy | None = None

@@ -15,6 +15,7 @@ from realexec.http.driver import HttpReport, execute, probe_all, probe_hand_over
 from realexec.http.engine_times import times_of_all
 from realexec.http.handover import Roles
 from realexec.http.probe import Server
+from realexec.http.server_launcher import NOWHERE, ServerLauncher, StartRules
 from realexec.http.server_state import Times
 from realexec.http.stream import Refused
 from realexec.http.verify import TokenCheck, ask_again, chosen
@@ -23,10 +24,11 @@ from servetwin.assemble.clients import requests_of
 from servetwin.assemble.elastic import metrics_read
 from servetwin.config.compose.resolved import resolved_yaml
 from servetwin.config.config import RunConfig
-from servetwin.config.http_config import AFTER, TOGETHER, servers_of
+from servetwin.config.http_config import AFTER, TOGETHER, command_of, servers_of
 from servetwin.config.policy.watch import SPARING_PERIOD_S, PolicyWatch
 from servetwin.results.journal_file import NAME as JOURNAL_NAME
 from servetwin.results.journal_file import JournalFile, header_fields
+from servetwin.results.measured_front_end import MeasuredFrontEnd
 from servetwin.results.metrics import RunMetrics
 from servetwin.results.warmup import recorder_of
 from servetwin.run.http_front_end import front_end_of
@@ -50,17 +52,50 @@ def http_run(
     config: RunConfig, folder: Path, on_progress: Callable[[int, int], None] | None = None
 ) -> dict[str, Any]:
     """Run, check tokens, write every file into ``folder``, and return the summary."""
-    servers = probe_all(servers_of(config.http), config.http.model, os.environ.get(API_KEY))
+    if config.http.start is None:
+        servers = probe_all(servers_of(config.http), config.http.model, os.environ.get(API_KEY))
+        return _run(config, folder, servers, None, on_progress)
+    count = config.cluster.gpus // (config.model.tp * config.model.pp)
+    with ServerLauncher(_start_rules(config), count, folder) as launcher:
+        return _run(config, folder, (launcher.first(),) * count, launcher, on_progress)
+
+
+def _start_rules(config: RunConfig) -> StartRules:
+    """Return how servers are started."""
+    http = config.http
+    template = http.start or ""
+    return StartRules(
+        command=lambda port, number: command_of(template, port, number),
+        model=http.model,
+        key=os.environ.get(API_KEY),
+        timeout_s=http.start_timeout_s,
+        kill_s=http.kill_s,
+        cores=http.cores,
+    )
+
+
+def _run(
+    config: RunConfig,
+    folder: Path,
+    servers: tuple[Server, ...],
+    launcher: ServerLauncher | None,
+    on_progress: Callable[[int, int], None] | None,
+) -> dict[str, Any]:
+    """Run on ``servers``, of which ``launcher`` has started the first; None: all run already."""
     _check_moves(config, servers)
     config = as_found(config, servers)
     prepared = prepare(config)
     roles = _roles(config, prepared.replicas)
-    if roles is not None:
-        servers = probe_hand_overs(servers, roles)
-    awake = [replica.id for replica in prepared.replicas] if config.system.elastic else None
+    numbers = [replica.id for replica in prepared.replicas]
+    awake = numbers if config.system.elastic else None
     if awake is not None:
         _check_metrics(config, servers, metrics_read(config, prepared.estimates))
+    if launcher is not None:
+        servers = launcher.others(numbers)
+    elif awake is not None:
         probe_sleeps(servers)
+    if roles is not None:
+        servers = probe_hand_overs(servers, roles)
     config_yaml = resolved_yaml(config)
     write_config(folder, config_yaml)
     metrics, total, http = RunMetrics(), len(prepared.workload), config.http
@@ -80,7 +115,8 @@ def http_run(
             outgrows_expected=prepared.outgrows_expected,
         )
         telling = stack.enter_context(telling_of(config, controller, recorder, journal))
-        counted = times_of_all(servers, http.timeout_s)
+        steady = launcher is None or awake is None
+        counted = times_of_all(servers, http.timeout_s) if steady else None
         report = execute(
             controller,
             requests_of(config, build.arrivals_of(config, prepared.workload, prepared.limits)),
@@ -94,9 +130,12 @@ def http_run(
             opens=bool(getattr(controller.elastic, "has_rounds", False)),
             roles=roles,
             awake=awake,
+            launcher=launcher,
         )
-    around = front_end_of(servers, http.timeout_s, counted, metrics, warmup)
-    real = {"policies": watch.section(), **_told_by(servers, report), **around.section()}
+    around = MeasuredFrontEnd(why="servers were started and stopped meanwhile")
+    if steady:
+        around = front_end_of(servers, http.timeout_s, counted, metrics, warmup)
+    real = {"policies": watch.section(), **_told_by(report, launcher), **around.section()}
     real_run = RealRun(
         prepared=prepared,
         controller=controller,
@@ -104,7 +143,7 @@ def http_run(
         warmup=warmup,
         report=report.run,
         config_yaml=config_yaml,
-        checked=_check_tokens(config, servers, report, roles),
+        checked=_check_tokens(config, report, roles),
         real=real,
         at_the_engine=around.ttft_section(),
     )
@@ -119,10 +158,12 @@ def _header_of(
     return header | prepared.journal_header() | {"servers": [server.facts() for server in servers]}
 
 
-def _told_by(servers: Sequence[Server], report: HttpReport) -> dict[str, Any]:
+def _told_by(report: HttpReport, launcher: ServerLauncher | None) -> dict[str, Any]:
     """Return the servers, and what really happened on them."""
+    starts = {} if launcher is None else {"starts": launcher.report()}
     return {
-        "servers": [server.facts() for server in servers],
+        "servers": [server.facts() for server in report.servers if server.address != NOWHERE],
+        **starts,
         "moved": report.counts.moved,
         "resumed": report.counts.resumed,
         "handed_over": report.counts.handed_over,
@@ -186,12 +227,10 @@ def _check_metrics(config: RunConfig, servers: Sequence[Server], read: Sequence[
             )
 
 
-def _check_tokens(
-    config: RunConfig, servers: Sequence[Server], report: HttpReport, roles: Roles | None
-) -> dict[str, Any]:
-    """Generate tokens again at servers that were not lost and serve requests alone, and compare them."""
-    lost = {replica for replica, _ in report.run.lost}
-    usable = [server for replica, server in enumerate(servers) if replica not in lost and not server.mode]
+def _check_tokens(config: RunConfig, report: HttpReport, roles: Roles | None) -> dict[str, Any]:
+    """Generate tokens again at servers that serve requests alone, and compare them."""
+    servers = enumerate(report.servers)
+    usable = [server for number, server in servers if number not in report.gone and not server.mode]
     generations = report.run.generations.values()
     wanted = chosen(generations, config.http.check_tokens) if usable else []
     longest = max([len(kind.tokens) for kind in wanted], default=0)

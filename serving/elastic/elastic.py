@@ -48,7 +48,7 @@ class Elastic:
     """Asks the scaling policies and lets ``deployment`` carry out their decisions."""
 
     __slots__ = (
-        "_last_ran_ns", "_live", "_offers", "_present", "_roles", "_scaler", "_services", "_setup",
+        "_end_overdue", "_last_ran_ns", "_live", "_offers", "_present", "_roles", "_scaler", "_services", "_setup",
         "_shortage", "_signals", "answers", "deployment", "looks", "scales", "ticks", "touched",
     )  # fmt: skip
 
@@ -63,13 +63,16 @@ class Elastic:
         present: Present,
         rounds: Rounds | None = None,
         reports: Mapping[str, LoadReports] = MappingProxyType({}),
+        end_overdue: Sequence[Callable[[int, list[Action]], None]] = (),
     ) -> None:
         """``placed``: replicas that serve from the start; ``place`` gives a replica its engine.
 
         ``rounds``: when instances are paired. ``reports``: load reports by model, if a policy reads them.
+        ``end_overdue``: empty the instances whose grace period for draining is over, at every look.
         """
         self.scales, self._present = True, present
-        self._setup = setup = parts.setup
+        self._setup, self._end_overdue = parts.setup, end_overdue
+        setup = parts.setup
         self._scaler = CheckedScaler(parts.policies.scaler)
         self.deployment = Deployment(parts, placed, engines, services, place)
         instances, last_ran_ns = self.deployment.instances, self.deployment.active_ns
@@ -235,6 +238,8 @@ class Elastic:
         if not self._present.scheduler_lost:  # it would decide
             self._look_at_models(now_ns, actions)
         if self.deployment.drains.drained:
+            for end in self._end_overdue:
+                end(now_ns, actions)
             self.deployment.drains.reclaim_all(now_ns, actions)
         if self.looks.active or self._shortage.starved or self.deployment.drains.waits():
             self.ticks.arm(now_ns, actions)

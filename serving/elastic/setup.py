@@ -41,7 +41,8 @@ class ElasticSetup:
     """The fixed settings; ``prototypes`` and ``limits`` by model.
 
     ``period_ns``: time between two looks of the load monitor. ``park_ns``: how long parameters stay on
-    reclaimed GPUs. ``signals``: when metrics are scraped; None: the scaler reads none.
+    reclaimed GPUs. ``signals``: when metrics are scraped; None: the scaler reads none. ``keeps_lost_gpus``:
+    an instance is lost because its process ended, so that another may start on its GPUs.
     """
 
     cluster: ClusterMap
@@ -50,6 +51,7 @@ class ElasticSetup:
     period_ns: int
     park_ns: int
     signals: SignalRules | None = None
+    keeps_lost_gpus: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,11 +93,11 @@ def check_servers(config: RunConfig) -> None:
     if config.world != HTTP:
         return
     system = config.system
-    servers = len(servers_of(config.http))
+    gpus, each = config.cluster.gpus, config.model.tp * config.model.pp
+    servers = len(servers_of(config.http)) if config.http.start is None else gpus // each
     keeps = system.elastic and system.instances.keep_parameters_ms > 0
     full = system.instances.size == "full"
     split, moves = system.instances.split, system.migration.name != "none"
-    gpus, each = config.cluster.gpus, config.model.tp * config.model.pp
     if gpus != servers * each:
         raise UserError(
             f"http.servers has {servers} servers of {each} GPUs, and the cluster has {gpus}: write "

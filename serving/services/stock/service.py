@@ -25,6 +25,7 @@ from serving.vocabulary.current_event import Present
 from serving.vocabulary.events import Dropped, Observed, Ran, Sent, Streamed
 from serving.vocabulary.replica import Replica, Role, too_long
 from serving.vocabulary.request import Request
+from serving.vocabulary.units import NS_PER_S
 
 # A request whose connection broke this often is assumed to break it.
 MOST_TRIES: Final = 3
@@ -35,6 +36,8 @@ class StockParts:
     """Settings of ``Stock``. ``elsewhere``: requests of a lost engine continue at another; else they fail.
 
     ``starts``: an engine like it that may start; requests then wait while none runs. None: none starts.
+    ``grace_ns``: how long requests may stay at an engine that drains; None: until they end. Those that are
+    left then continue at another engine, or fail unless ``elsewhere_after_grace``.
     ``migrator``: chooses, once per ``period_ns``, running requests to move to another engine; None: none
     move. ``hand_over``: engines prefill or decode, by their replicas' roles; None: each engine does both.
     """
@@ -44,14 +47,19 @@ class StockParts:
     period_ns: int = 50_000_000
     hand_over: HandOverParts | None = None
     starts: Replica | None = None
+    grace_ns: int | None = None
+    elsewhere_after_grace: bool = True
 
 
 class Stock:
-    """Serves one model. ``moved``: requests moved by policy; ``resumed``: running ones of lost engines."""
+    """Serves one model. ``moved``: requests moved by policy; ``resumed``: running ones of lost engines.
+
+    ``evicted``: requests whose engine drained for longer than its grace period.
+    """
 
     __slots__ = (
-        "_admission", "_context", "_dispatcher", "_live", "_parts", "_view", "_waiting", "fleet",
-        "hand_overs", "moved", "resumed", "rounds", "stock",
+        "_admission", "_context", "_dispatcher", "_drains_ns", "_live", "_parts", "_present", "_view",
+        "_waiting", "evicted", "fleet", "hand_overs", "moved", "resumed", "rounds", "stock",
     )  # fmt: skip
 
     def __init__(
@@ -70,6 +78,8 @@ class Stock:
         self._context = min(
             [replica.max_model_len for replica in described if replica.max_model_len], default=None
         )
+        self._present = present
+        self._drains_ns: dict[int, int] = {}  # engines that drain: since when
         self._waiting: dict[int, tuple[StockRequest, str]] = {}  # for an engine to start, each with why
         self.stock = StockEngines(replicas)
         self.fleet = StockFleet(model, replicas, self.stock)
@@ -79,7 +89,7 @@ class Stock:
             self.hand_overs = StockHandOvers(parts.hand_over, replicas, self.fleet, self.stock, transfer_ids)
         self._live = nobody_live(model, transfer_ids)
         self.rounds: Rounds | None = None
-        self.moved = self.resumed = 0
+        self.moved = self.resumed = self.evicted = 0
 
     @property
     def model(self) -> str:
@@ -193,10 +203,33 @@ class Stock:
     def leave(self, replica: int, actions: list[Action]) -> None:
         """Retire an engine: it takes no new requests and finishes those it has."""
         self.fleet.retire(replica)
+        self._drains_ns[replica] = self._present.now_ns
+
+    def end_overdue(self, now_ns: int, actions: list[Action]) -> None:
+        """Empty the engines whose grace period is over."""
+        grace_ns = self._parts.grace_ns
+        for replica, since_ns in list(self._drains_ns.items()):
+            if grace_ns is not None and now_ns - since_ns >= grace_ns:
+                del self._drains_ns[replica]
+                why = f"its server drained for {grace_ns / NS_PER_S:g} s"
+                for request in list(self.stock.own(replica)):
+                    self._evict(replica, self._withdraw(request), why, actions)
+
+    def _evict(self, replica: int, stock_request: StockRequest, why: str, actions: list[Action]) -> None:
+        request = stock_request.request.id
+        self.evicted += 1
+        if self._parts.elsewhere_after_grace:
+            actions.append(Preempt(replica, request, why))
+            self._send(stock_request, why, actions)
+            return
+        actions.append(Fail(request, why))
+        self._present.timed_out.append(request)
+        self._present.unsettled = True
 
     def lose(self, engine: Engine, cause: str, actions: list[Action]) -> list[int]:
         """Send a lost engine's requests to others, or fail them; returns those that fail."""
         engine.lose(actions, cause)
+        self._drains_ns.pop(engine.id, None)
         withdrawn = [self._withdraw(request) for request in self._of(engine.id, cause, actions)]
         if engine.id in self.fleet.members:  # not a member if it has not woken yet
             self.fleet.lose(engine.id)
@@ -285,6 +318,7 @@ class Stock:
 
     def join(self, replica: Replica, role: Role, actions: list[Action]) -> None:
         """An engine is awake, or takes requests again before it went to sleep."""
+        self._drains_ns.pop(replica.id, None)
         self.stock.join(replica)
         self.fleet.add(replica)
         waiting, self._waiting = list(self._waiting.values()), {}
