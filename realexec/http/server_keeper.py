@@ -4,9 +4,9 @@
 
 A server such as vLLM starts processes of its own, which would outlive it and the driver. The keeper adopts
 them all. Its standard input is a pipe from the driver: ``t`` asks the server to end (SIGTERM), ``k`` or the
-pipe's end (the driver is gone, however it died) kills everything. To its standard output it writes when the
-server's process began, by CLOCK_MONOTONIC, which all processes of a machine share. Its exit status is the
-server's, 128 and the signal's number if a signal ended it.
+pipe's end (the driver is gone, however it died) kills everything. To its standard output it writes the
+server's process id and when it began, by CLOCK_MONOTONIC, which all processes of a machine share. Its exit
+status is the server's, 128 and the signal's number if a signal ended it.
 """
 
 import os
@@ -55,7 +55,7 @@ def main() -> int:
         except OSError as error:
             file.write(f"{command[0]}: {error.strerror}\n".encode())
             return _NO_COMMAND
-    print(time.monotonic_ns(), flush=True)
+    print(server.pid, time.monotonic_ns(), flush=True)
     status = _watched(server.pid, wake)
     _kill_all(server.pid)
     return status

@@ -13,13 +13,14 @@ from typing import Any, Final
 from realexec.http.client import Address
 from realexec.http.dialects import Wish
 from realexec.http.probe import Server, kind_of, model_of, probe
-from realexec.http.server_process import NotReady, ServerProcess
+from realexec.http.server_process import LOOK_S, NotReady, ServerProcess
 from realexec.http.stream import Refused, tokens_of
 from serving.vocabulary.errors import UserError
 from serving.vocabulary.units import NS_PER_S
 
 LOGS: Final = "servers"  # folder of the logs, in the result folder
 _FIRST_TOKENS: Final = 3
+_END_S: Final = 1.0
 _MOST_FAILURES: Final = 3
 NOWHERE: Final = Address("http", "127.0.0.1", 9)  # of a server that was not started yet
 
@@ -125,10 +126,15 @@ class ServerLauncher:
         assert self._like is not None, "server 0 was not probed"
         return replace(self._like, address=self._addresses.get(number, NOWHERE))
 
-    def ended(self, number: int) -> str:
-        """How the server's process ended; empty if it runs, or none was started."""
+    async def why_ended(self, number: int) -> str:
+        """How the process of a server ended that does not answer; empty if it runs on."""
         process = self._running.get(number)
-        return "" if process is None else process.ended
+        until_s = time.monotonic() + _END_S  # its keeper first ends what the server had started
+        while process is not None and time.monotonic() < until_s:
+            if process.ended:
+                return process.ended
+            await asyncio.sleep(LOOK_S)
+        return ""
 
     async def start(self, number: int) -> None:
         """Start a server and wait until it has answered a request. Raises NotReady if it does not."""

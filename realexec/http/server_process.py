@@ -42,6 +42,7 @@ class ServerProcess:
         self.address = Address("http", "127.0.0.1", port)
         self.phases: dict[str, float] = {}
         self._began_ns = time.monotonic_ns()
+        self._group: int | None = None  # the server's processes, once it has begun
         self._log_from = log.stat().st_size if log.exists() else 0
         words = [sys.executable, "-m", "realexec.http.server_keeper", str(log), ",".join(map(str, cores))]
         root = str(Path(__file__).resolve().parents[2])
@@ -66,6 +67,10 @@ class ServerProcess:
         status = self._keeper.poll()
         if status is None:
             return ""
+        if status < 0 and self._group is not None:  # the keeper was killed, and ended nothing
+            with suppress(OSError):
+                os.killpg(self._group, signal.SIGKILL)
+            self._group = None
         if status < 0 or status > BY_SIGNAL:
             number = -status if status < 0 else status - BY_SIGNAL
             return f"its process was ended by {signal.Signals(number).name}"
@@ -90,7 +95,9 @@ class ServerProcess:
     def _look_at_process(self) -> None:
         assert self._keeper.stdout is not None
         if "process_s" not in self.phases and (line := self._keeper.stdout.read(64)):
-            self._mark("process_s", int(line))
+            process, began_ns = line.split()
+            self._group = int(process)
+            self._mark("process_s", int(began_ns))
         if self.log.exists() and self.log.stat().st_size > self._log_from:
             self._mark("first_log_s")
 

@@ -359,8 +359,9 @@ class HttpWorld:
         dead = await why_dead(self.states[replica], self._times.timeout_s)
         if self.states[replica].server is not server:
             return None  # another has started meanwhile
-        ended = "" if self._launcher is None else self._launcher.ended(replica)
-        return dead if dead is None or not ended else ended
+        if dead is None or self._launcher is None:
+            return dead
+        return await self._launcher.why_ended(replica) or dead
 
     def lose(self, replica: int, cause: str) -> None:
         """Mark a server as lost and end its streams. Tokens that came before are reported first."""

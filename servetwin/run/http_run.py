@@ -37,6 +37,8 @@ from servetwin.run.real_summary import RealRun, real_summary
 from servetwin.run.simulate import prepare
 from servetwin.run.telemetry import telling_of
 from servetwin.run.write_results import write_config
+from serving.controller import Controller
+from serving.services.stock.service import Stock
 from serving.vocabulary.errors import UserError
 from serving.vocabulary.replica import Replica
 
@@ -135,7 +137,7 @@ def _run(
     around = MeasuredFrontEnd(why="servers were started and stopped meanwhile")
     if steady:
         around = front_end_of(servers, http.timeout_s, counted, metrics, warmup)
-    real = {"policies": watch.section(), **_told_by(report, launcher), **around.section()}
+    real = {"policies": watch.section(), **_told_by(report, launcher, controller), **around.section()}
     real_run = RealRun(
         prepared=prepared,
         controller=controller,
@@ -158,13 +160,15 @@ def _header_of(
     return header | prepared.journal_header() | {"servers": [server.facts() for server in servers]}
 
 
-def _told_by(report: HttpReport, launcher: ServerLauncher | None) -> dict[str, Any]:
+def _told_by(report: HttpReport, launcher: ServerLauncher | None, controller: Controller) -> dict[str, Any]:
     """Return the servers, and what really happened on them."""
     starts = {} if launcher is None else {"starts": launcher.report()}
+    stock = [service for service in controller.services.values() if isinstance(service, Stock)]
     return {
         "servers": [server.facts() for server in report.servers if server.address != NOWHERE],
         **starts,
         "moved": report.counts.moved,
+        "past_grace": sum([service.evicted for service in stock]),
         "resumed": report.counts.resumed,
         "handed_over": report.counts.handed_over,
         "slept": report.counts.slept,

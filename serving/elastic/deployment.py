@@ -30,8 +30,8 @@ class Deployment:
     """The instances of all models. ``active_ns``: when each replica began to serve, or last reported."""
 
     __slots__ = (
-        "_keeps_lost_gpus", "_limits", "_noticed_ns", "_placement", "_progress", "_provisioner", "_services", "active_ns",
-        "checked_copies", "cluster", "copies", "drains", "instances", "log", "residency",
+        "_keeps_lost_gpus", "_limits", "_noticed_ns", "_placement", "_progress", "_provisioner", "_services",
+        "active_ns", "checked_copies", "cluster", "copies", "drains", "instances", "log", "residency",
     )  # fmt: skip
 
     def __init__(

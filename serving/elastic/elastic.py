@@ -48,8 +48,8 @@ class Elastic:
     """Asks the scaling policies and lets ``deployment`` carry out their decisions."""
 
     __slots__ = (
-        "_end_overdue", "_last_ran_ns", "_live", "_offers", "_present", "_roles", "_scaler", "_services", "_setup",
-        "_shortage", "_signals", "answers", "deployment", "looks", "scales", "ticks", "touched",
+        "_end_overdue", "_last_ran_ns", "_live", "_offers", "_present", "_roles", "_scaler", "_services",
+        "_setup", "_shortage", "_signals", "answers", "deployment", "looks", "scales", "ticks", "touched",
     )  # fmt: skip
 
     def __init__(

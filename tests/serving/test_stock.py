@@ -171,3 +171,29 @@ def test_scalers_see_what_an_engine_told_else_what_was_sent_to_it() -> None:
     rig.handle(Observed(0, 2, 0, 0, 0, 0, 0, 0, 90, 30))
     assert gauges.prefix_tokens(0) == (90, 30)
     assert gauges.load(replica(0), 0).kv_use == 3 / 100, "it says nothing of its memory"
+
+
+def test_requests_left_after_the_grace_period_go_elsewhere_or_fail() -> None:
+    for elsewhere in (True, False):
+        rig = StockRig(2, grace=elsewhere)
+        rig.arrive(1, 2, 3)  # 1 and 3 at engine 0
+        rig.handle(Streamed(0, ((1, 5),), ()))
+        rig.stock.leave(0, [])
+        actions: list[Action] = []
+        rig.stock.end_overdue(rig.now_ns + PERIOD_NS - 1, actions)
+        assert actions == [], "they have until then"
+        rig.stock.end_overdue(rig.now_ns + PERIOD_NS, actions)
+        why = "its server drained for 0.05 s"
+        if elsewhere:
+            told = f"{why}: 1 outstanding", f"{why}: 2 outstanding"
+            first = [Preempt(0, 1, why), Assign(1, 1, told[0])]
+            assert actions == [*first, Preempt(0, 3, why), Assign(3, 1, told[1])]
+            assert rig.stock.stock.requests[1].known_tokens == 37
+        else:
+            assert actions == [Fail(1, why), Fail(3, why)]
+            rig.handle(seen(1, used=1))
+            assert rig.controller.failed == 2 and set(rig.controller.requests) == {2}
+        check(rig.controller)
+        assert rig.stock.evicted == 2 and rig.stock.outstanding(0) == 0
+        rig.stock.end_overdue(rig.now_ns + 2 * PERIOD_NS, actions)
+        assert rig.stock.evicted == 2, "once"

@@ -7,6 +7,7 @@ serves until it is killed.
 
 import asyncio
 import json
+import signal
 import sys
 import threading
 import time
@@ -51,6 +52,7 @@ class Settings:
     ``info_route``: where SGLang tells of itself, of old ones /get_server_info.
     ``sleeps``: it has a sleep mode and routes for it ("yes"), or "routes" alone, as vLLM's on a CPU.
     ``nixl``: it keeps and fetches KV as vLLM's connector does; ``mode``: SGLang's --disaggregation-mode.
+    ``stubborn``: as a process it ignores SIGTERM, ``way_up_s``: what its start takes.
     ``log``: a file that gets a line for each stream that came to its end, with the times at which the request
     was read and each token written (CLOCK_MONOTONIC, which all processes of a machine share).
     """
@@ -72,6 +74,8 @@ class Settings:
     nixl: bool = False
     mode: str = "null"
     log: str = ""
+    stubborn: bool = False
+    way_up_s: float = 0.0
 
 
 @dataclass(eq=False)
@@ -460,7 +464,12 @@ def main() -> None:
     given = {
         name: value == "true" if kinds[name] is bool else kinds[name](value) for name, value in words.items()
     }
-    with FakeServer(Settings(**given), port) as server:
+    settings = Settings(**given)
+    if settings.stubborn:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    print(f"Loading weights took {settings.way_up_s:.2f} seconds", flush=True)
+    time.sleep(settings.way_up_s)
+    with FakeServer(settings, port) as server:
         print(server.url, flush=True)
         threading.Event().wait()
 

@@ -75,8 +75,11 @@ class StockRig:
         migrator: Migrator | None = None,
         hand_over: HandOverParts | None = None,
         starts: bool = False,
+        grace: bool | None = None,
     ) -> None:
         """``starts``: engines may start, so that requests wait for one.
+
+        ``grace``: requests at an engine that leaves have a period, and then go elsewhere (True) or fail.
 
         ``hand_over``: the first half of the engines prefill, the others decode.
         """
@@ -86,6 +89,8 @@ class StockRig:
         if hand_over is not None:
             parts = StockParts(elsewhere, hand_over=hand_over)
             roles = ["prefill" if 2 * one < engines else "decode" for one in range(engines)]
+        if grace is not None:
+            parts = replace(parts, grace_ns=PERIOD_NS, elsewhere_after_grace=grace)
         if starts:
             parts = replace(parts, starts=replica(-1))
         self.controller: Controller = compose(
