@@ -253,7 +253,9 @@ class _HttpRun:
         self._journal, self._on_progress, self._launcher = journal, on_progress, launcher
         self._decide_ns = array("q")
         self._start_ns, self._cpu_ns = time.monotonic_ns(), time.process_time_ns()
-        self._world = HttpWorld(servers, tracker, times, self._now_ns, roles, launcher)
+        self._world = HttpWorld(
+            servers, tracker=tracker, times=times, clock=self._now_ns, roles=roles, launcher=launcher
+        )
         self._counts = register(controller.step_counts, Reported(self._measures()), journal is not None)
         self._closed = False  # whether the controller has received `Closing`
         self._idle_looks = 0

@@ -144,6 +144,7 @@ class HttpWorld:
     def __init__(
         self,
         servers: Sequence[Server],
+        *,
         tracker: Tracker,
         times: Times,
         clock: Callable[[], int],

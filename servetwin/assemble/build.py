@@ -93,10 +93,10 @@ def stock_of(config: RunConfig, migration: MigrationParts | None) -> StockParts 
     period_ns = round(config.migration.period_ms * NS_PER_MS)
     http = config.http
     return StockParts(
-        http.lost == ELSEWHERE,
-        migrator,
-        period_ns,
-        _hand_over(config),
+        elsewhere=http.lost == ELSEWHERE,
+        migrator=migrator,
+        period_ns=period_ns,
+        hand_over=_hand_over(config),
         grace_ns=None if http.grace_s is None else round(http.grace_s * NS_PER_S),
         elsewhere_after_grace=http.after_grace == ELSEWHERE,
     )

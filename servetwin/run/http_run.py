@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from servetwin.assemble.clients import requests_of
 from servetwin.assemble.elastic import metrics_read
 from servetwin.config.compose.resolved import resolved_yaml
 from servetwin.config.config import RunConfig
-from servetwin.config.http_config import AFTER, TOGETHER, command_of, servers_of
+from servetwin.config.http_config import AFTER, ELSEWHERE, TOGETHER, command_of, servers_of
 from servetwin.config.policy.watch import SPARING_PERIOD_S, PolicyWatch
 from servetwin.results.journal_file import NAME as JOURNAL_NAME
 from servetwin.results.journal_file import JournalFile, header_fields
@@ -76,20 +76,22 @@ def _start_rules(config: RunConfig) -> StartRules:
     )
 
 
-def _run(
-    config: RunConfig,
-    folder: Path,
-    servers: tuple[Server, ...],
-    launcher: ServerLauncher | None,
-    on_progress: Callable[[int, int], None] | None,
-) -> dict[str, Any]:
-    """Run on ``servers``, of which ``launcher`` has started the first; None: all run already."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ready:
+    """A run and its servers before it begins. ``roles``, ``awake``: see ``realexec.http.driver.execute``."""
+
+    prepared: Prepared
+    servers: tuple[Server, ...]
+    roles: Roles | None
+    awake: list[int] | None
+
+
+def _ready(config: RunConfig, servers: tuple[Server, ...], launcher: ServerLauncher | None) -> _Ready:
+    """Check that the servers can do what the system asks for, and start the others. Raises UserError."""
     _check_moves(config, servers)
-    config = as_found(config, servers)
-    prepared = prepare(config)
-    roles = _roles(config, prepared.replicas)
-    numbers = [replica.id for replica in prepared.replicas]
-    awake = numbers if config.system.elastic else None
+    prepared = prepare(as_found(config, servers))
+    config, numbers = prepared.config, [replica.id for replica in prepared.replicas]
+    roles, awake = _roles(config, prepared.replicas), numbers if config.system.elastic else None
     if awake is not None:
         _check_metrics(config, servers, metrics_read(config, prepared.estimates))
     if launcher is not None:
@@ -98,6 +100,20 @@ def _run(
         probe_sleeps(servers)
     if roles is not None:
         servers = probe_hand_overs(servers, roles)
+    return _Ready(prepared=prepared, servers=servers, roles=roles, awake=awake)
+
+
+def _run(
+    config: RunConfig,
+    folder: Path,
+    servers: tuple[Server, ...],
+    launcher: ServerLauncher | None,
+    on_progress: Callable[[int, int], None] | None,
+) -> dict[str, Any]:
+    """Run on ``servers``, of which ``launcher`` has started the first; None: all run already."""
+    ready = _ready(config, servers, launcher)
+    prepared, servers, roles, awake = ready.prepared, ready.servers, ready.roles, ready.awake
+    config = prepared.config
     config_yaml = resolved_yaml(config)
     write_config(folder, config_yaml)
     metrics, total, http = RunMetrics(), len(prepared.workload), config.http
@@ -208,14 +224,16 @@ def _roles(config: RunConfig, replicas: Sequence[Replica]) -> Roles | None:
 
 def _check_moves(config: RunConfig, servers: Sequence[Server]) -> None:
     """Refuse a policy that moves requests if a server cannot resume one."""
-    if config.system.migration.name == "none":
+    what, instead = f"system/migration={config.system.migration.name}", "system/migration=none"
+    if config.http.grace_s is not None and config.http.after_grace == ELSEWHERE:
+        what, instead = "http.after_grace=elsewhere", "http.after_grace=fail"
+    elif config.system.migration.name == "none":
         return
     for server in servers:
         if not server.token_ids or not server.aborts:
             reason = "gives no token ids back" if not server.token_ids else "was not seen to abort a request"
             raise UserError(
-                f"system/migration={config.system.migration.name} moves running requests, and the server at "
-                f"{server.address} {reason}: write system/migration=none"
+                f"{what} moves running requests, and the server at {server.address} {reason}: write {instead}"
             )
 
 

@@ -206,8 +206,6 @@ class Deployment:
         self.drains.forget(replica)
         self.log.happened(now_ns, "lost", instance, cause)
         self.instances.lost(replica, self._keeps_lost_gpus)
-        if self._keeps_lost_gpus:
-            self._placement.restart(replica)
         self.residency.clear(("replica", replica))
         self._progress.stop(("replica", replica), f"replica {replica} is lost", actions)
         self._progress.reload(now_ns, self.checked_copies.lost(part, replica, now_ns), actions)

@@ -95,10 +95,6 @@ class Placement:
         self._residency.clear(("replica", number))
         actions.append(ReleaseGpus(number, reason))
 
-    def restart(self, number: int) -> None:
-        """Let another process of a lost instance start on its GPUs."""
-        self._engines[number].restart()
-
     def at_work(self, number: int) -> bool:
         """Whether the instance is busy, so that a report will follow."""
         return self._engines[number].state in AT_WORK

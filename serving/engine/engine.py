@@ -134,11 +134,6 @@ class Engine:
         self.ledger.forget_stored()
         self.state = _VACANT
 
-    def restart(self) -> None:
-        """Another process may start on the GPUs of a lost replica."""
-        assert self.state is _LOST, "only a lost replica is started again"
-        self.state = _VACANT
-
     def place(self, role: str, loaded: bool) -> None:
         """Take the GPUs (again); the replica serves in ``role`` once it has its parameters."""
         assert self.state is _VACANT, "a replica was placed twice"

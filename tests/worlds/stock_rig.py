@@ -84,10 +84,10 @@ class StockRig:
         ``hand_over``: the first half of the engines prefill, the others decode.
         """
         self.migrator, self.now_ns = AsTold(), 0
-        parts = StockParts(elsewhere, migrator or self.migrator, PERIOD_NS)
+        parts = StockParts(elsewhere=elsewhere, migrator=migrator or self.migrator, period_ns=PERIOD_NS)
         roles: list[Role] = ["both"] * engines
         if hand_over is not None:
-            parts = StockParts(elsewhere, hand_over=hand_over)
+            parts = StockParts(elsewhere=elsewhere, hand_over=hand_over)
             roles = ["prefill" if 2 * one < engines else "decode" for one in range(engines)]
         if grace is not None:
             parts = replace(parts, grace_ns=PERIOD_NS, elsewhere_after_grace=grace)

@@ -31,7 +31,7 @@ from serving.vocabulary.units import NS_PER_S
 MOST_TRIES: Final = 3
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StockParts:
     """Settings of ``Stock``. ``elsewhere``: requests of a lost engine continue at another; else they fail.
 
