@@ -1,12 +1,11 @@
 """The process between the driver and a server that it started: it leaves nothing of the server behind.
 
-    python -m realexec.http.server_keeper LOG CORES COMMAND...
-
-A server such as vLLM starts processes of its own, which would outlive it and the driver. The keeper adopts
-them all. Its standard input is a pipe from the driver: ``t`` asks the server to end (SIGTERM), ``k`` or the
-pipe's end (the driver is gone, however it died) kills everything. To its standard output it writes the
-server's process id and when it began, by CLOCK_MONOTONIC, which all processes of a machine share. Its exit
-status is the server's, 128 and the signal's number if a signal ended it.
+Its arguments are the log, the cores (with commas, or empty) and the words of the command. A server such as
+vLLM starts processes of its own, which would outlive it and the driver. The keeper adopts them all. Its
+standard input is a pipe from the driver: ``t`` asks the server to end (SIGTERM), ``k`` or the pipe's end (the
+driver is gone, however it died) kills everything. To its standard output it writes the server's process id
+and when it began, by CLOCK_MONOTONIC, which all processes of a machine share. Its exit status is the
+server's, 128 and the signal's number if a signal ended it.
 """
 
 import os
@@ -125,7 +124,3 @@ def _descendants(of: int) -> set[int]:
     while new := {child for child, parent in parents.items() if parent in found | {of}} - found:
         found |= new
     return found
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -60,8 +60,8 @@ class ServerLauncher:
         self._counts = _Counts()
         self._failed_in_a_row = 0
         self._like: Server | None = None
-        here = sorted(os.sched_getaffinity(0)) if rules.cores is not None else []
-        self._free_cores = here
+        here = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+        self._free_cores = here if rules.cores is not None else []
         if rules.cores is not None and servers * rules.cores > len(here):
             raise UserError(
                 f"http.cores={rules.cores} for each of {servers} servers needs {servers * rules.cores} cores "

@@ -19,6 +19,12 @@ from serving.record.json_text import json_data
 from serving.vocabulary.units import NS_PER_S
 
 LOOK_S: Final = 0.05
+# The keeper's modules are found without PYTHONPATH, which the server would inherit.
+_ROOT: Final = str(Path(__file__).resolve().parents[2])
+_KEEPER: Final = """import sys
+sys.path.insert(0, sys.argv.pop(1))
+from realexec.http.server_keeper import main
+sys.exit(main())"""
 _ANSWER_S: Final = 5.0  # a server that is still loading may hold a request
 _TAIL_LINES: Final = 3
 _MOST_LOG_BYTES: Final = 1 << 24
@@ -44,12 +50,8 @@ class ServerProcess:
         self._began_ns = time.monotonic_ns()
         self._group: int | None = None  # the server's processes, once it has begun
         self._log_from = log.stat().st_size if log.exists() else 0
-        words = [sys.executable, "-m", "realexec.http.server_keeper", str(log), ",".join(map(str, cores))]
-        root = str(Path(__file__).resolve().parents[2])
-        path = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH", "")])])
         self._keeper = subprocess.Popen(
-            [*words, *command],
-            env={**os.environ, "PYTHONPATH": path},
+            [sys.executable, "-c", _KEEPER, _ROOT, str(log), ",".join(map(str, cores)), *command],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,  # Ctrl-C is for the driver, which ends its servers in order

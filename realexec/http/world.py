@@ -430,13 +430,14 @@ class HttpWorld:
 
     async def _read(self, replica: int, asked_ns: int) -> None:
         state = self.states[replica]
-        page = await page_of(state.server, self._times.timeout_s)
-        load = state.server.dialect.load(page)
-        if load is None or state.lost or state.asleep:
+        server = state.server
+        page = await page_of(server, self._times.timeout_s)
+        load = server.dialect.load(page)
+        if load is None or state.lost or state.asleep or state.server is not server:
             return
         self._observed(replica, load, asked_ns)
         if self.counters is not None:
-            self.counters.add(replica, asked_ns, counters_of(state.server.dialect.name, page))
+            self.counters.add(replica, asked_ns, counters_of(server.dialect.name, page))
 
     def _observed(self, replica: int, load: ServerLoad, asked_ns: int) -> None:
         server, share = self.states[replica].server, load.used_share

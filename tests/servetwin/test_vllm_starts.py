@@ -1,4 +1,4 @@
-"""Real vLLM servers that the run starts: by a scaler under load, and killed with -9; tokens exact, none left."""
+"""Real vLLM servers that the run starts, by a scaler under load; killed with -9; tokens exact, none left."""
 
 import json
 import os
@@ -75,12 +75,12 @@ def test_a_burst_starts_a_second_server_that_stops_later(start: list[str], tmp_p
 
 
 def servers_of(folder: Path) -> list[int]:
-    """The servers' processes by their command lines; each leads the group of those that it has started."""
+    """Servers by their command lines, without their keepers; each leads the group of what it has started."""
     found = []
     for file in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):
             words = file.read_bytes().split(b"\0")
-            if b"vllm.entrypoints.openai.api_server" in words and str(folder / "model").encode() in words:
+            if words[0] == os.environ[PYTHON].encode() and str(folder / "model").encode() in words:
                 found.append(int(file.parent.name))
     return [one for one in found if os.getpgid(one) == one]
 
