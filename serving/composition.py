@@ -165,6 +165,7 @@ def compose(
             end_requests=aborts.end,
             rounds=_rounds(services, serving, present),
             reports=_reports_of(services),
+            end_overdue=[service.end_overdue for service in services.values() if isinstance(service, Stock)],
         )
     return Controller(
         engines=engines,
@@ -228,7 +229,7 @@ def _services(
                 replicas=own,
                 dispatcher=records.dispatcher,
                 admission=records.admission,
-                parts=options.stock,
+                parts=replace(options.stock, starts=prototypes.get(model, options.stock.starts)),
                 present=records.present,
                 transfer_ids=records.transfer_ids,
             )

@@ -110,6 +110,7 @@ class DynamoLoad:
     """
 
     reads_signals = True
+    metrics_read = ("kv_use", "prompt_tokens")
 
     def __init__(
         self,

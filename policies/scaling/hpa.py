@@ -101,6 +101,7 @@ class Hpa:
     ) -> None:
         """``metric``: see ``policies.scaling.metrics``; ``target``: per instance, latencies in ms."""
         self._metric, self._target = check_metric(metric), positive("target", target)
+        self.metrics_read = (metric,)
         if isinstance(roles, str) or not set(roles) <= set(ROLES) or not roles:
             raise ValueError(f"roles is {roles}, and must be a list of {', '.join(ROLES)}")
         if not 0 <= tolerance < 1:

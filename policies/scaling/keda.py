@@ -33,6 +33,7 @@ class Keda:
     ) -> None:
         """``metric``: see ``policies.scaling.metrics``; no latency, which is no total."""
         self._metric, self._threshold = check_metric(metric), positive("threshold", threshold)
+        self.metrics_read = (metric,)
         if is_latency(metric):
             raise ValueError(f"metric is {metric}, a latency: write a total, such as waiting")
         self._activation, self._tolerance = activation_threshold, tolerance

@@ -62,6 +62,7 @@ class Kpa:
     ) -> None:
         """``target``: per instance, utilisation included (Knative: 70 % of the container's concurrency)."""
         self._metric, self._target = _no_latency(metric), positive("target", target)
+        self.metrics_read = (metric,)
         self._stable_ns, self._panic_ns = period_ns("stable_s", stable_s), period_ns("panic_s", panic_s)
         if not 0 < self._panic_ns <= self._stable_ns or panic_threshold < 1:
             raise ValueError("panic_s must be at most stable_s, and panic_threshold 1 or more")
@@ -128,6 +129,7 @@ class Apa:
     ) -> None:
         """``target``: of each instance."""
         self._metric, self._target = _no_latency(metric), positive("target", target)
+        self.metrics_read = (metric,)
         if up < 0 or not 0 <= down < 1 or max_up_rate <= 1 or max_down_rate <= 1:
             raise ValueError("up must be 0 or more, down from 0 up to 1, and both rates above 1")
         self._up, self._down, self._rates = up, down, (max_up_rate, max_down_rate)

@@ -11,11 +11,19 @@ NS_PER_S: Final = 1_000_000_000
 
 
 class ReplicaCounts:
-    """Collects the decisions of one look; roles share the free GPUs in the order in which they are set."""
+    """Collects the decisions of one look; roles share the free GPUs in the order in which they are set.
+
+    Roles with fewer instances than their minimum get the others at once, as a ReplicaSet replaces lost pods.
+    """
 
     def __init__(self, view: ScalingView) -> None:
         self._view, self._spare = view, view.spare
         self._made = list[ScaleDecision]()
+        self._replaced: dict[str, int] = {}  # instances by role
+        for role in view.roles:
+            if role.supply < role.minimum:
+                self.set(role, role.minimum, f"{role.supply} are left of at least {role.minimum}")
+                self._replaced[role.role] = role.minimum - role.supply
 
     def set(self, role: RoleView, wanted: int, reason: str) -> None:
         """Start or drain instances until ``wanted`` serve or load; bounds of the role apply.
@@ -23,7 +31,7 @@ class ReplicaCounts:
         The youngest instances go first, as a ReplicaSet deletes pods; one that still loads cannot go.
         """
         count = within(role, wanted)
-        missing = count - role.supply
+        missing = count - role.supply - self._replaced.get(role.role, 0)
         if missing > 0:
             loads = max(0, min(missing, self._spare))
             self._spare -= loads

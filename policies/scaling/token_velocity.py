@@ -23,6 +23,7 @@ class TokenVelocity:
     """
 
     reads_signals = True
+    metrics_read = ("kv_use", "prompt_tokens")
 
     def __init__(
         self,

@@ -22,6 +22,7 @@ class WvaV1:
     """
 
     reads_signals = True
+    metrics_read = ("kv_use", "waiting")
 
     def __init__(
         self,
@@ -86,6 +87,7 @@ class WvaV2:
     """
 
     reads_signals = True
+    metrics_read = ("kv_use", "prompt_tokens")
 
     def __init__(
         self,

@@ -41,7 +41,10 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerLoad:
-    """The load a server reports; None: not reported. ``received``: tokens whose KV other servers sent."""
+    """The load a server reports; None: not reported. ``received``: tokens whose KV other servers sent.
+
+    ``queried``, ``found``: tokens looked up in its prefix cache, and found there.
+    """
 
     running: int
     waiting: int
@@ -50,6 +53,8 @@ class ServerLoad:
     block_tokens: int | None
     preemptions: int = 0
     received: int | None = None
+    queried: int = 0
+    found: int = 0
 
 
 class Reader(Protocol):
@@ -204,6 +209,8 @@ class Vllm(OpenAI):
             block_tokens=min(sizes, default=None),
             preemptions=round(sum(values(list(samples), "vllm:num_preemptions_total"))),
             received=round(sum(received)) if received else None,
+            queried=round(sum(values(list(samples), "vllm:prefix_cache_queries_total"))),
+            found=round(sum(values(list(samples), "vllm:prefix_cache_hits_total"))),
         )
 
 

@@ -18,6 +18,8 @@ from realexec.http.connectors import computed, prefill_body
 from realexec.http.dialects import DIALECTS, UNKNOWN_TOKEN, Wish
 from realexec.http.handover import Chunks, Roles, met
 from realexec.http.probe import Server, load_of, probe
+from realexec.http.server_counters import ServerCounters
+from realexec.http.server_launcher import ServerLauncher
 from realexec.http.server_state import HttpCounts, Times
 from realexec.http.sleeping import probe_sleep
 from realexec.http.stream import Refused, answer_of, tokens_of
@@ -25,13 +27,17 @@ from realexec.http.world import HttpWorld
 from realexec.world.arrivals import Arrivals
 from realexec.world.due import Due
 from realexec.world.report import CpuTime, Moved, RunReport
+from realexec.world.reported import Reported
 from realexec.world.tracking import Tracker
 from serving.vocabulary.action_mask import Masked
 from serving.vocabulary.closed_loop import Requests
 from serving.vocabulary.driver import Control, JournalSink
 from serving.vocabulary.errors import UserError
-from serving.vocabulary.events import Event, Opened
+from serving.vocabulary.events import Closing, Event, Opened, Woke
+from serving.vocabulary.measured import Measured
+from serving.vocabulary.measured_requests import MeasuredRequests
 from serving.vocabulary.recorder import Recorder
+from serving.vocabulary.step_counts import register
 from serving.vocabulary.units import NS_PER_S
 
 # Tries before a run whether KV gets from servers that prefill to servers that decode.
@@ -122,15 +128,24 @@ async def _tokens(chunks: Chunks) -> list[int]:
 # After this many facts without a pause, the driver lets the loop read the streams.
 _FACTS_AT_ONCE: Final = 16
 PROBE_TIMEOUT_S: Final = 60.0
+# After this many looks of the load monitor in a row, with nothing in progress, the run counts as stalled.
+IDLE_LOOKS: Final = 1000
+NO_SERVER_LEFT: Final = "the remaining servers can serve no request"
 
 
 @dataclass(frozen=True, slots=True)
 class HttpReport:
-    """``run``: as for workers; ``counts``: moved and resumed requests, ...; ``servers``: as probed."""
+    """``run``: as for workers; ``counts``: moved and resumed requests, ...; ``servers``: as probed.
+
+    ``gone``: those that do not serve at the end. ``counted``: names of servers' metrics that told the scaler
+    what was measured of requests.
+    """
 
     run: RunReport
     counts: HttpCounts
     servers: tuple[Server, ...]
+    gone: frozenset[int] = frozenset()
+    counted: tuple[str, ...] = ()
 
 
 def probe_all(addresses: Sequence[str], model: str | None, key: str | None = None) -> tuple[Server, ...]:
@@ -176,12 +191,14 @@ def execute(
     opens: bool = False,
     roles: Roles | None = None,
     awake: Sequence[int] | None = None,
+    launcher: ServerLauncher | None = None,
 ) -> HttpReport:
     """Run ``requests``, (request, true output tokens) by arrival or of clients, on ``servers``.
 
     Replica n is server n. ``opens``: the controller works in rounds, and receives `Opened` at the start.
     ``roles``: which servers prefill and which decode; None: each does both.
-    ``awake``: the replicas that serve from the beginning, if servers sleep and wake; None: all stay awake.
+    ``awake``: the replicas that serve from the beginning, if servers sleep and wake or are started and
+    stopped; None: all serve. ``launcher``: starts and stops them; None: they run already.
     Raises UserError for what a user can correct, RuntimeError if the controller leaves requests unserved.
     """
     arrivals = Arrivals(requests, seed, vocab_size)
@@ -201,8 +218,20 @@ def execute(
             journal=journal,
             on_progress=on_progress,
             roles=roles,
+            launcher=launcher,
         ).run(arrivals, opens, awake)
     )
+
+
+class _Measures:
+    """What servers count of requests, else what the client measured."""
+
+    def __init__(self, own: MeasuredRequests, counters: ServerCounters) -> None:
+        self._own, self._counters = own, counters
+
+    def measured(self, model: str, since_ns: int, until_ns: int) -> Measured:
+        """See ``serving.vocabulary.step_counts.StepSource``."""
+        return self._counters.measured(self._own.measured(model, since_ns, until_ns), since_ns, until_ns)
 
 
 class _HttpRun:
@@ -218,20 +247,37 @@ class _HttpRun:
         journal: JournalSink | None,
         on_progress: Callable[[int, int], None] | None,
         roles: Roles | None,
+        launcher: ServerLauncher | None,
     ) -> None:
-        self._controller, self._tracker, self._servers = controller, tracker, tuple(servers)
-        self._journal, self._on_progress = journal, on_progress
+        self._controller, self._tracker = controller, tracker
+        self._journal, self._on_progress, self._launcher = journal, on_progress, launcher
         self._decide_ns = array("q")
         self._start_ns, self._cpu_ns = time.monotonic_ns(), time.process_time_ns()
-        self._world = HttpWorld(servers, tracker, times, self._now_ns, roles)
+        self._world = HttpWorld(
+            servers, tracker=tracker, times=times, clock=self._now_ns, roles=roles, launcher=launcher
+        )
+        self._counts = register(controller.step_counts, Reported(self._measures()), journal is not None)
+        self._closed = False  # whether the controller has received `Closing`
+        self._idle_looks = 0
+
+    def _measures(self) -> _Measures | None:
+        """What scalers of metrics are told of requests; None if nobody asks."""
+        asked = self._controller.step_counts
+        if asked is None or not asked.measures:
+            return None
+        self._world.counters = counters = ServerCounters()
+        return _Measures(self._tracker.measures(), counters)
 
     def _now_ns(self) -> int:
         return time.monotonic_ns() - self._start_ns
 
     async def run(self, arrivals: Arrivals, opens: bool, awake: Sequence[int] | None) -> HttpReport:
         """Run until the last request has ended."""
-        if awake is not None:
-            await self._world.sleep_mode.open(awake)
+        if awake is not None and self._launcher is not None:
+            await self._world.instances.open(awake)
+        await self._world.read_all()
+        if awake is not None and self._launcher is None:
+            await self._world.instances.open(awake)
         self._start_ns = time.monotonic_ns()
         due = Due(arrivals, self._tracker, self._world)
         if opens:
@@ -253,8 +299,9 @@ class _HttpRun:
             event = self._next(due)
             if self._world.fault is not None:
                 raise self._world.fault
+            if event is None and self._is_stalled(due):
+                event = self._closing()
             if event is None:
-                self._refuse_stall(due)
                 await self._wait(due)
                 handled = 0
                 continue
@@ -287,12 +334,23 @@ class _HttpRun:
             async with asyncio.timeout(wait_s):
                 await world.news.wait()
 
-    def _refuse_stall(self, due: Due) -> None:
-        if not due.has_arrivals and not self._world.under_way and self._tracker.unfinished:
+    def _is_stalled(self, due: Due) -> bool:
+        """Whether nothing more can happen; looks of the load monitor may still start a server."""
+        world = self._world
+        if due.has_arrivals or world.under_way or not self._tracker.unfinished:
+            return False
+        looks = world.wake_ns is not None and self._idle_looks < IDLE_LOOKS
+        return not (looks and world.may_start)
+
+    def _closing(self) -> Event:
+        """End the run after a loss, as a simulation does; without a loss the controller is at fault."""
+        if not self._world.lost or self._closed:
             raise RuntimeError(
                 f"the controller left {self._tracker.unfinished} requests unserved: no stream is open and "
                 "nothing more will arrive"
             )
+        self._closed = True
+        return Closing(NO_SERVER_LEFT)
 
     def _handle(self, event: Event) -> None:
         now_ns = self._now_ns()
@@ -300,9 +358,11 @@ class _HttpRun:
         actions = self._controller.handle(now_ns, event)
         self._decide_ns.append(time.perf_counter_ns() - began_ns)
         if self._journal is not None:
-            self._journal.write(now_ns, event, actions)
+            counts = () if self._counts is None else (self._counts.take(),)
+            self._journal.write(now_ns, event, actions, *counts)
         for action in actions:
             self._world.carry_out(action)
+        self._idle_looks = self._idle_looks + 1 if isinstance(event, Woke) else 0
 
     def _report(self, due: Due) -> HttpReport:
         tracker, counts = self._tracker, self._world.counts
@@ -321,4 +381,12 @@ class _HttpRun:
             moved=Moved(migrations=counts.moved),
             cpu=CpuTime(driver_ns=time.process_time_ns() - self._cpu_ns),
         )
-        return HttpReport(run, counts, self._servers)
+        states, counters = self._world.states, self._world.counters
+        gone = [place for place, one in enumerate(states) if one.lost or (self._launcher and one.asleep)]
+        return HttpReport(
+            run,
+            counts,
+            servers=tuple([state.server for state in states]),
+            gone=frozenset(gone),
+            counted=() if counters is None else tuple(counters.names),
+        )

@@ -9,6 +9,7 @@ from typing import Any
 from realexec.http.connectors import Computed, computed, prefill_body, room
 from realexec.http.dialects import Chunk, Wish
 from realexec.http.probe import Server
+from realexec.http.server_state import ServerState
 from realexec.http.stream import Refused, answer_of, tokens_of
 from realexec.world.tracking import Tracker
 from serving.vocabulary.actions import Send
@@ -38,19 +39,19 @@ class Work:
 class Works:
     """Makes `Work`. ``on_the_way``: by request, transfers whose target has sent no token yet."""
 
-    def __init__(self, servers: Sequence[Server], tracker: Tracker, roles: Roles) -> None:
-        self._servers, self._tracker, self._roles = servers, tracker, roles
+    def __init__(self, states: Sequence[ServerState], tracker: Tracker, roles: Roles) -> None:
+        self._states, self._tracker, self._roles = states, tracker, roles
         self._computed: dict[int, Computed] = {}
         self.on_the_way: dict[int, Send] = {}
 
     def _wish(self, request: int, replica: int) -> Wish:
         held = self._tracker.hold(request)
         label = f"servetwin-{request}-{replica}-{len(held.generated)}"
-        return Wish(self._servers[replica].model, held.prompt + held.generated, held.missing, label)
+        return Wish(self._states[replica].server.model, held.prompt + held.generated, held.missing, label)
 
     def assigned(self, request: int, replica: int) -> Work | None:
         """Return the work on an assigned request. None: it starts with `Send`, which follows at once."""
-        wish, server = self._wish(request, replica), self._servers[replica]
+        wish, server = self._wish(request, replica), self._states[replica].server
         prefills = replica in self._roles.prefills
         if prefills and self._roles.together:
             return None
@@ -71,7 +72,7 @@ class Works:
         """Return the work of the server that takes over a request's KV and continues it."""
         (request,) = action.requests
         self.on_the_way[request] = action
-        source, target = self._servers[action.source], self._servers[action.target]
+        source, target = self._states[action.source].server, self._states[action.target].server
         wish = self._wish(request, action.target)
         if self._roles.together:
             return Work(wish, met(source, target, wish))

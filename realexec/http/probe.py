@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from realexec.http.client import Address, ask, get_text
 from realexec.http.dialects import DIALECTS, MISFIT, UNKNOWN_TOKEN, Dialect, ServerLoad, Wish
-from realexec.http.metrics_text import LARGEST, samples_of
+from realexec.http.metrics_text import LARGEST, Sample, samples_of
 from realexec.http.stream import Refused, tokens_of
 from serving.record.json_text import json_data
 from serving.vocabulary.errors import UserError
@@ -26,7 +26,8 @@ class Server:
     """One server, as probed. ``max_model_len``, ``kv_tokens``, ``block_tokens``: None if not reported.
 
     ``token_ids``: it returns them and takes them as a prompt. ``aborts``: it stops a request whose client has
-    disconnected; None: not observable. ``tells_load``: its metrics report its load. ``mode``: "prefill" or
+    disconnected; None: not observable. ``tells_load``: its metrics report its load, ``tells_kv_use`` also how
+    much of its KV memory is in use. ``mode``: "prefill" or
     "decode" if it does only that; servers of the other mode connect to its ``bootstrap_port``.
     ``hands_over``: KV was seen to get from it or to it.
     """
@@ -41,6 +42,7 @@ class Server:
     token_ids: bool
     aborts: bool | None
     tells_load: bool
+    tells_kv_use: bool = False
     key: str | None = None
     mode: str = ""
     bootstrap_port: int | None = None
@@ -78,8 +80,8 @@ async def probe(address: Address, model: str | None, key: str | None, timeout_s:
 
 
 async def _probe(address: Address, model: str | None, key: str | None, timeout_s: float) -> Server:
-    name, longest = await _model(address, model, key, timeout_s)
-    dialect, load, info = await _kind(address, key, timeout_s)
+    name, longest = await model_of(address, model, key, timeout_s)
+    dialect, load, info = await kind_of(address, key, timeout_s)
     kv_tokens, block_tokens = _memory(load)
     if load is None and (tokens := _count(info.get("max_total_num_tokens"))) is not None:
         kv_tokens, block_tokens = tokens, 1  # SGLang without --enable-metrics counts its memory in tokens too
@@ -96,6 +98,7 @@ async def _probe(address: Address, model: str | None, key: str | None, timeout_s
         token_ids=False,
         aborts=None,
         tells_load=load is not None,
+        tells_kv_use=load is not None and load.used_share is not None,
         key=key,
         mode=mode if mode in ("prefill", "decode") else "",
         bootstrap_port=_count(port),
@@ -123,9 +126,10 @@ def _memory(load: ServerLoad | None) -> tuple[int | None, int | None]:
     return load.total_blocks * load.block_tokens, load.block_tokens
 
 
-async def _model(
+async def model_of(
     address: Address, wanted: str | None, key: str | None, timeout_s: float
 ) -> tuple[str, int | None]:
+    """Return the server's name of the model, its longest context. Raises UserError, OSError, ValueError."""
     status, text = await get_text(address, "/v1/models", timeout_s, None, key)
     if status != 200:
         raise ValueError(f"/v1/models answers {status}")
@@ -143,7 +147,7 @@ async def _model(
     return name, _count(entries[name])
 
 
-async def _kind(
+async def kind_of(
     address: Address, key: str | None, timeout_s: float
 ) -> tuple[Dialect, ServerLoad | None, Mapping[str, Any]]:
     """Return the server's kind, by its metrics or routes of only one kind; its load; its information."""
@@ -200,8 +204,13 @@ async def _aborts(server: Server, timeout_s: float) -> bool:
 
 async def load_of(server: Server, timeout_s: float) -> ServerLoad | None:
     """Return the server's present load; None if it reports none. Raises OSError."""
+    return server.dialect.load(await page_of(server, timeout_s))
+
+
+async def page_of(server: Server, timeout_s: float) -> list[Sample]:
+    """Return the server's metrics; none if it has none. Raises OSError."""
     status, text = await get_text(server.address, "/metrics", timeout_s, None, server.key)
-    return server.dialect.load(samples_of(text)) if status == 200 else None
+    return samples_of(text) if status == 200 else []
 
 
 async def is_alive(server: Server, timeout_s: float) -> str | None:

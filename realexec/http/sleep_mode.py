@@ -29,6 +29,11 @@ class SleepMode:
             await put_to_sleep(self._states[number].server, self._timeout_s)
             self._states[number].asleep = True
 
+    @property
+    def loading(self) -> bool:
+        """Whether a server wakes now."""
+        return bool(self._loads)
+
     def allocate(self, action: AllocateGpus) -> None:
         """Check that replica n gets the GPUs of server n: the n-th group of that size."""
         if action.replica != action.gpus[0] // len(action.gpus):

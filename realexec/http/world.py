@@ -12,9 +12,12 @@ from typing import Any, Final
 
 from realexec.http.dialects import ServerLoad
 from realexec.http.handover import Roles, Work, Works
-from realexec.http.probe import Server, forget, is_alive, load_of
+from realexec.http.probe import Server, forget, is_alive, page_of
+from realexec.http.server_counters import ServerCounters, counters_of
+from realexec.http.server_launcher import ServerLauncher
 from realexec.http.server_state import HttpCounts, ServerState, Times
 from realexec.http.sleep_mode import SleepMode
+from realexec.http.started_servers import StartedServers
 from realexec.http.stream import Refused
 from realexec.world.tracking import Tracker
 from serving.vocabulary.actions import (
@@ -141,24 +144,32 @@ class HttpWorld:
     def __init__(
         self,
         servers: Sequence[Server],
+        *,
         tracker: Tracker,
         times: Times,
         clock: Callable[[], int],
         roles: Roles | None = None,
+        launcher: ServerLauncher | None = None,
     ) -> None:
         self.states = [ServerState(server=server) for server in servers]
-        self.sleep_mode = SleepMode(self.states, times.timeout_s, self._tell)
-        self._works = Works(servers, tracker, roles or Roles())
+        self._launcher = launcher
+        self.instances: SleepMode | StartedServers = SleepMode(self.states, times.timeout_s, self._tell)
+        if launcher is not None:
+            self.instances = StartedServers(
+                self.states, launcher, tell=self._tell, serves=self._serves, fault=self._fail_run
+            )
+        self._works = Works(self.states, tracker, roles or Roles())
         self.tracker, self._times, self._now_ns = tracker, times, clock
         self.facts: deque[Event] = deque()
         self.pending = Pending(round(times.report_s * NS_PER_S))
         self.wake_ns: int | None = None
         self.news = asyncio.Event()
         self.counts = HttpCounts()
+        self.counters: ServerCounters | None = None  # None: nobody asks what servers count
         self.lost: list[tuple[int, str]] = []
         self.fault: Exception | None = None  # an error of this program in a task; the driver raises it
         self._owner: dict[int, int] = {}
-        self._watches: list[asyncio.Task[None]] = []
+        self._watches: dict[int, asyncio.Task[None]] = {}
         self._handlers: dict[type, Callable[[Any], None]] = {
             Assign: self._assign,
             Reject: self._reject,
@@ -167,10 +178,10 @@ class HttpWorld:
             Migrate: self._migrated,
             Send: self._send,
             Wake: self._wake,
-            AllocateGpus: self.sleep_mode.allocate,
-            Load: self.sleep_mode.load,
-            StopLoad: self.sleep_mode.stop,
-            ReleaseGpus: self.sleep_mode.release,
+            AllocateGpus: self.instances.allocate,
+            Load: self.instances.load,
+            StopLoad: self.instances.stop,
+            ReleaseGpus: self.instances.release,
         }
 
     def carry_out(self, action: Action) -> None:
@@ -179,8 +190,14 @@ class HttpWorld:
 
     @property
     def under_way(self) -> bool:
-        """Whether a stream is open, or the controller still has to receive facts or tokens."""
-        return bool(self.facts or len(self.pending) or any(state.streams for state in self.states))
+        """Whether a stream is open, a server wakes, or facts or tokens are still to be received."""
+        open_streams = any(state.streams for state in self.states)
+        return bool(self.facts or len(self.pending) or open_streams or self.instances.loading)
+
+    @property
+    def may_start(self) -> bool:
+        """Whether a server is left that could serve, or can be started."""
+        return self._launcher is not None or not all(state.lost for state in self.states)
 
     # Actions.
 
@@ -279,8 +296,7 @@ class HttpWorld:
             if not await self._is_cut_off(request):
                 await self._failed(request, replica, error)
         except Exception as error:
-            self.fault = error
-            self.news.set()
+            self._fail_run(error)
 
     async def _is_cut_off(self, request: int) -> bool:
         """Whether the server that prefilled it is lost: then the controller gets `Lost` and reassigns it."""
@@ -340,7 +356,13 @@ class HttpWorld:
     # Servers.
 
     async def _check(self, replica: int) -> str | None:
-        return await why_dead(self.states[replica], self._times.timeout_s)
+        server = self.states[replica].server
+        dead = await why_dead(self.states[replica], self._times.timeout_s)
+        if self.states[replica].server is not server:
+            return None  # another has started meanwhile
+        if dead is None or self._launcher is None:
+            return dead
+        return await self._launcher.why_ended(replica) or dead
 
     def lose(self, replica: int, cause: str) -> None:
         """Mark a server as lost and end its streams. Tokens that came before are reported first."""
@@ -354,28 +376,40 @@ class HttpWorld:
         flushed = self.pending.flush(replica)
         self.facts += [*([flushed] if flushed else []), Lost(replica, cause)]
         self.lost.append((replica, cause))
+        if isinstance(self.instances, StartedServers):
+            self.instances.end(replica)  # it may hang and still have its memory
         self.news.set()
 
     def watch(self) -> None:
         """Start to check every server once per ``scrape_s``."""
-        self._watches = [asyncio.create_task(self._watched(one)) for one in range(len(self.states))]
+        for replica, state in enumerate(self.states):
+            if self._launcher is None or not state.asleep:
+                self._watches[replica] = asyncio.create_task(self._watched(replica))
+
+    def _serves(self, replica: int) -> None:
+        """A server was started: check it from now on."""
+        if self.counters is not None:
+            self.counters.restarted(replica)
+        self._watches[replica] = asyncio.create_task(self._watched(replica))
+
+    def _fail_run(self, error: Exception) -> None:
+        self.fault = error
+        self.news.set()
 
     async def _watched(self, replica: int) -> None:
         try:
             await self._watch(replica)
         except Exception as error:
-            self.fault = error
-            self.news.set()
+            self._fail_run(error)
 
     async def _watch(self, replica: int) -> None:
         state, times = self.states[replica], self._times
-        while not state.lost:
+        server = state.server
+        while not state.lost and state.server is server and not (self._launcher and state.asleep):
             asked_ns = self._now_ns()
             try:
                 if state.server.tells_load and not state.asleep:
-                    load = await load_of(state.server, times.timeout_s)
-                    if load is not None and not (state.lost or state.asleep):
-                        self._observed(replica, load, asked_ns)
+                    await self._read(replica, asked_ns)
                 elif await self._check(replica) is not None:
                     raise ConnectionError("it does not answer")
             except OSError as error:
@@ -387,11 +421,31 @@ class HttpWorld:
                 self.lose(replica, f"no token came for {times.silence_s:g} s")
             await asyncio.sleep(times.scrape_s)
 
+    async def read_all(self) -> None:
+        """Read what all servers have counted before the run begins. Raises OSError."""
+        for replica, state in enumerate(self.states):
+            if self.counters is not None and state.server.tells_load and not state.asleep:
+                page = await page_of(state.server, self._times.timeout_s)
+                self.counters.add(replica, 0, counters_of(state.server.dialect.name, page))
+
+    async def _read(self, replica: int, asked_ns: int) -> None:
+        state = self.states[replica]
+        server = state.server
+        page = await page_of(server, self._times.timeout_s)
+        load = server.dialect.load(page)
+        if load is None or state.lost or state.asleep or state.server is not server:
+            return
+        self._observed(replica, load, asked_ns)
+        if self.counters is not None:
+            self.counters.add(replica, asked_ns, counters_of(server.dialect.name, page))
+
     def _observed(self, replica: int, load: ServerLoad, asked_ns: int) -> None:
         server, share = self.states[replica].server, load.used_share
         block = load.block_tokens or server.block_tokens or 1
         total = load.total_blocks or (server.kv_tokens or 0) // block
-        used = 0 if share is None else min(total, round(share * total))
+        if share is None:  # it says nothing of its memory: what the controller has in its books counts
+            total = 0
+        used = min(total, round((share or 0.0) * total))
         self.facts.append(
             Observed(
                 replica=replica,
@@ -402,6 +456,8 @@ class HttpWorld:
                 total_blocks=total,
                 block_tokens=block,
                 preemptions=load.preemptions,
+                queried_tokens=load.queried,
+                found_tokens=load.found,
             )
         )
         self.counts.observed += 1
@@ -412,11 +468,11 @@ class HttpWorld:
         for replica, state in enumerate(self.states):
             for request in list(state.streams):
                 self._end(replica, request, True)
-        for task in self._watches:
+        for task in self._watches.values():
             task.cancel()
-        await asyncio.gather(*self._watches, return_exceptions=True)
-        await self.sleep_mode.close()
-        self.counts.slept, self.counts.woken = self.sleep_mode.slept, self.sleep_mode.woken
+        await asyncio.gather(*self._watches.values(), return_exceptions=True)
+        await self.instances.close()
+        self.counts.slept, self.counts.woken = self.instances.slept, self.instances.woken
 
     def busy_ns(self) -> dict[int, int]:
         """Return for how many ns each server had requests of this run."""

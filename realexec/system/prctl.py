@@ -7,12 +7,19 @@ from typing import Final
 
 _PR_SET_PDEATHSIG: Final = 1  # prctl(2)
 _PR_SET_NAME: Final = 15
+_PR_SET_CHILD_SUBREAPER: Final = 36
 
 
 def end_with_starting_thread() -> None:
     """Have the kernel kill this process as soon as the thread that started it ends."""
     if sys.platform == "linux":
         _prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL))
+
+
+def adopt_orphans() -> None:
+    """Become the parent of descendants whose own parent ends: none of them can leave unseen."""
+    if sys.platform == "linux":
+        _prctl(_PR_SET_CHILD_SUBREAPER, ctypes.c_ulong(1))
 
 
 def set_name(name: str) -> None:

@@ -15,12 +15,11 @@ from realexec.world.actions import World
 from realexec.world.arrivals import Arrivals
 from realexec.world.due import Due
 from realexec.world.report import CpuTime, Moved, RunReport
+from realexec.world.reported import Reported
 from realexec.world.slots import Pool, Slots
 from realexec.world.tracking import Tracker
 from serving.vocabulary.actions import Action
 from serving.vocabulary.events import Closing, Event, Opened, Woke
-from serving.vocabulary.measured import Measured
-from serving.vocabulary.measured_requests import MeasuredRequests
 from serving.vocabulary.step_counts import StepCounts, register
 from serving.vocabulary.units import NS_PER_S
 
@@ -118,33 +117,6 @@ class Journal(Protocol):
         """Write one event, in order; ``counts``: step counts that the controller read since the last."""
 
 
-class _Reported:
-    """Answers about workers, which report every step: their reports are all that is known.
-
-    ``measured_requests``: None if nobody asks what was measured.
-    """
-
-    def __init__(self, measured_requests: MeasuredRequests | None) -> None:
-        self._measured_requests = measured_requests
-
-    def steps(self, replica: int, before_ns: int) -> int:
-        """Return 0: there are no steps beyond those reported."""
-        return 0
-
-    def least_step_ns(self, replica: int, requests: int) -> int:
-        """Return 0: the shortest real step is unknown, so no instance is assumed to have memory for long."""
-        return 0
-
-    def progress(self, replica: int, now_ns: int) -> tuple[int, ...]:
-        """Return that there are no steps beyond those reported, and no joins."""
-        return (0,)
-
-    def measured(self, model: str, since_ns: int, until_ns: int) -> Measured:
-        """What was measured of the model's requests."""
-        assert self._measured_requests is not None, "nobody measures requests"
-        return self._measured_requests.measured(model, since_ns, until_ns)
-
-
 class Execution:
     """The state of one run. Only the thread that calls `run` touches it."""
 
@@ -167,7 +139,7 @@ class Execution:
         self._opens = opens
         asked = controller.step_counts
         measures = asked is not None and asked.measures
-        source = _Reported(tracker.measures() if measures else None)
+        source = Reported(tracker.measures() if measures else None)
         self._counts = register(asked, source, journal is not None)
         self._idle_looks = 0
         self._held = HeldReports(world.slots)

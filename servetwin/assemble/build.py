@@ -94,7 +94,15 @@ def stock_of(config: RunConfig, migration: MigrationParts | None) -> StockParts 
         return None
     migrator = None if migration is None else migration.migrator
     period_ns = round(config.migration.period_ms * NS_PER_MS)
-    return StockParts(config.http.lost == ELSEWHERE, migrator, period_ns, _hand_over(config))
+    http = config.http
+    return StockParts(
+        elsewhere=http.lost == ELSEWHERE,
+        migrator=migrator,
+        period_ns=period_ns,
+        hand_over=_hand_over(config),
+        grace_ns=None if http.grace_s is None else round(http.grace_s * NS_PER_S),
+        elsewhere_after_grace=http.after_grace == ELSEWHERE,
+    )
 
 
 def _hand_over(config: RunConfig) -> HandOverParts | None:

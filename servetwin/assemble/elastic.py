@@ -12,6 +12,7 @@ from servetwin.assemble.data_plane import spec_of
 from servetwin.assemble.hosted import HostedModel, hosted_models
 from servetwin.assemble.sizes import Bounds, bounds_of
 from servetwin.config.config import RunConfig
+from servetwin.config.http_config import HTTP
 from servetwin.config.policy.make import make_policy
 from serving.elastic.setup import ElasticParts, ElasticPolicies, ElasticSetup, ModelLimits
 from serving.elastic.signals import SignalRules
@@ -108,6 +109,7 @@ def elastic_of(config: RunConfig, prototypes: Mapping[str, Replica], estimates: 
         park_ns=round(system.instances.keep_parameters_ms * NS_PER_MS),
         signals=signals,
         grace_ns=None if system.instances.drain_s is None else round(system.instances.drain_s * NS_PER_S),
+        keeps_lost_gpus=config.world == HTTP and config.http.start is not None,
     )
     provisioner = make_policy("system/provision", system.provision, estimates=estimates)
     live: LivePolicy | None = None
@@ -117,6 +119,12 @@ def elastic_of(config: RunConfig, prototypes: Mapping[str, Replica], estimates: 
     # Only the load monitor's rules define surplus instances.
     arbiter = SurplusArbiter(scaler.rules_of) if isinstance(scaler, LoadMonitor) else None
     return ElasticParts(setup, ElasticPolicies(scaler, provisioner, arbiter, live), copies)
+
+
+def metrics_read(config: RunConfig, estimates: Estimates) -> tuple[str, ...]:
+    """Return the gauges of instances that the scaler says it reads (``policies.scaling.metrics``)."""
+    scaler = make_policy("system/scaler", config.system.scaler, estimates=estimates)
+    return tuple(getattr(scaler, "metrics_read", ()))
 
 
 def _signals_of(config: RunConfig, scaler: Any) -> tuple[int, SignalRules | None]:

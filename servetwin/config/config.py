@@ -335,14 +335,14 @@ class RunConfig:
         omit=CPU,
     )
     world: str = key(
-        "`workers` of this machine, or `http`, servers that are already running ([HTTP](HTTP.md))",
+        "`workers` of this machine, or `http`, servers that run already or are started ([HTTP](HTTP.md))",
         default=WORKERS,
         choices=WORLDS,
         kind="realexec",
         omit=WORKERS,
     )
     http: HttpConfig = key(
-        "servers that are already running", read_by=(readers.HTTP_SERVERS,), kind="realexec", omit=NO_SERVERS
+        "servers behind HTTP", read_by=(readers.HTTP_SERVERS,), kind="realexec", omit=NO_SERVERS
     )
     metrics: MetricsConfig = key("metrics of a running run", kind="realexec", omit=NO_METRICS)
     log: str | None = key(

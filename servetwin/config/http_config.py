@@ -1,9 +1,10 @@
 """Real runs over stock engines: the servers' addresses, and how requests are sent to them."""
 
+import shlex
 from dataclasses import dataclass
 from typing import Final
 
-from servetwin.config.key import NOT_NEGATIVE, POSITIVE, Range, key
+from servetwin.config.key import COUNT, NOT_NEGATIVE, POSITIVE, Range, key
 from serving.vocabulary.errors import UserError
 
 WORKERS: Final = "workers"
@@ -21,10 +22,11 @@ LOGS: Final = ("json",)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpConfig:
-    """Servers that already run, and how requests are sent to them."""
+    """Servers that already run or that the run starts, and how requests are sent to them."""
 
     servers: str | None = key(
-        "required with `world=http`: `[http://HOST:PORT,...]`; replica n is server n", default=None
+        "required with `world=http` without `http.start`: `[http://HOST:PORT,...]`; replica n is server n",
+        default=None,
     )
     model: str | None = key("the servers' name of the model; null: the first that they list", default=None)
     lost: str = key(
@@ -51,6 +53,43 @@ class HttpConfig:
         "compared; tokens of requests that moved to another server come first",
         default=2000,
         within=NOT_NEGATIVE,
+    )
+    start: str | None = key(
+        "in place of `http.servers`: the command that starts a server as an instance, such as `vllm serve "
+        "MODEL --port {port}`; `{port}` is required, `{server}` is its number "
+        "([HTTP](HTTP.md#start-and-stop-servers))",
+        default=None,
+        omit=None,
+    )
+    start_timeout_s: float = key(
+        "a server that answers no request this long after its start is ended, and its start has failed",
+        default=600.0,
+        within=POSITIVE,
+        omit_with="start",
+    )
+    cores: int | None = key(
+        "CPU cores that each started server has for itself; null: all of the machine",
+        default=None,
+        within=COUNT,
+        omit_with="start",
+    )
+    grace_s: float | None = key(
+        "how long requests may stay at a server that is to stop; null: until they end",
+        default=None,
+        within=NOT_NEGATIVE,
+        omit=None,
+    )
+    after_grace: str = key(
+        "the requests that are left then continue `elsewhere` with the tokens they have, or `fail`",
+        default=LOST[0],
+        choices=LOST,
+        omit_with="grace_s",
+    )
+    kill_s: float = key(
+        "a started server that runs this long after SIGTERM is ended by SIGKILL",
+        default=10.0,
+        within=NOT_NEGATIVE,
+        omit_with="start",
     )
     hand_over: str | None = key(
         "for prefill and decode servers: the decode server is asked `after` the prefill "
@@ -91,6 +130,30 @@ def servers_of_text(text: str) -> list[str]:
 
 
 def check_world(world: str, one: HttpConfig) -> None:
-    """Refuse servers without their world."""
-    if world == HTTP and not servers_of(one):
-        raise UserError("http.servers is missing: write http.servers=[http://HOST:PORT,...]")
+    """Refuse a world of servers without servers, and a command that starts none."""
+    if world != HTTP:
+        return
+    if one.start is None:
+        if not servers_of(one):
+            raise UserError(
+                "http.servers is missing: write http.servers=[http://HOST:PORT,...], or http.start=COMMAND"
+            )
+        return
+    if one.servers is not None:
+        raise UserError(
+            "http.servers are servers that run already, and http.start starts others: write one of them"
+        )
+    try:
+        words = command_of(one.start, 1, 0)
+    except (ValueError, LookupError) as error:
+        raise UserError(
+            f"http.start={one.start} is no command ({error or type(error).__name__}): write one such as "
+            "'vllm serve MODEL --port {port}', with {{ and }} for braces of its own"
+        ) from None
+    if words == command_of(one.start, 2, 0):
+        raise UserError(f"http.start={one.start} names no port: write {{port}} where the command has it")
+
+
+def command_of(template: str, port: int, server: int) -> list[str]:
+    """Return the words of the command that starts a server. Raises ValueError or LookupError."""
+    return [word.format(port=port, server=server) for word in shlex.split(template)]

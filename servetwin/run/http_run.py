@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +15,20 @@ from realexec.http.driver import HttpReport, execute, probe_all, probe_hand_over
 from realexec.http.engine_times import times_of_all
 from realexec.http.handover import Roles
 from realexec.http.probe import Server
+from realexec.http.server_launcher import NOWHERE, ServerLauncher, StartRules
 from realexec.http.server_state import Times
 from realexec.http.stream import Refused
 from realexec.http.verify import TokenCheck, ask_again, chosen
 from servetwin.assemble import build
 from servetwin.assemble.clients import requests_of
+from servetwin.assemble.elastic import metrics_read
 from servetwin.config.compose.resolved import resolved_yaml
 from servetwin.config.config import RunConfig
-from servetwin.config.http_config import AFTER, TOGETHER, servers_of
+from servetwin.config.http_config import AFTER, ELSEWHERE, TOGETHER, command_of, servers_of
 from servetwin.config.policy.watch import SPARING_PERIOD_S, PolicyWatch
 from servetwin.results.journal_file import NAME as JOURNAL_NAME
 from servetwin.results.journal_file import JournalFile, header_fields
+from servetwin.results.measured_front_end import MeasuredFrontEnd
 from servetwin.results.metrics import RunMetrics
 from servetwin.results.warmup import recorder_of
 from servetwin.run.http_front_end import front_end_of
@@ -34,11 +37,15 @@ from servetwin.run.real_summary import RealRun, real_summary
 from servetwin.run.simulate import prepare
 from servetwin.run.telemetry import telling_of
 from servetwin.run.write_results import write_config
+from serving.controller import Controller
+from serving.services.stock.service import Stock
 from serving.vocabulary.errors import UserError
 from serving.vocabulary.replica import Replica
 
 # The name of an environment variable: a key in the configuration would be written to every result folder.
 API_KEY = "SERVETWIN_API_KEY"
+# The metric of each kind of server that says how much of its KV memory is in use.
+KV_USE = {"vllm": "vllm:kv_cache_usage_perc", "sglang": "sglang:token_usage"}
 # Timeout of the token check, for each token that a server generates again.
 _S_PER_TOKEN = 1.0
 
@@ -47,16 +54,66 @@ def http_run(
     config: RunConfig, folder: Path, on_progress: Callable[[int, int], None] | None = None
 ) -> dict[str, Any]:
     """Run, check tokens, write every file into ``folder``, and return the summary."""
-    servers = probe_all(servers_of(config.http), config.http.model, os.environ.get(API_KEY))
+    if config.http.start is None:
+        servers = probe_all(servers_of(config.http), config.http.model, os.environ.get(API_KEY))
+        return _run(config, folder, servers, None, on_progress)
+    count = config.cluster.gpus // (config.model.tp * config.model.pp)
+    with ServerLauncher(_start_rules(config), count, folder) as launcher:
+        return _run(config, folder, (launcher.first(),) * count, launcher, on_progress)
+
+
+def _start_rules(config: RunConfig) -> StartRules:
+    """Return how servers are started."""
+    http = config.http
+    template = http.start or ""
+    return StartRules(
+        command=lambda port, number: command_of(template, port, number),
+        model=http.model,
+        key=os.environ.get(API_KEY),
+        timeout_s=http.start_timeout_s,
+        kill_s=http.kill_s,
+        cores=http.cores,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ready:
+    """A run and its servers before it begins. ``roles``, ``awake``: see ``realexec.http.driver.execute``."""
+
+    prepared: Prepared
+    servers: tuple[Server, ...]
+    roles: Roles | None
+    awake: list[int] | None
+
+
+def _ready(config: RunConfig, servers: tuple[Server, ...], launcher: ServerLauncher | None) -> _Ready:
+    """Check that the servers can do what the system asks for, and start the others. Raises UserError."""
     _check_moves(config, servers)
-    config = as_found(config, servers)
-    prepared = prepare(config)
-    roles = _roles(config, prepared.replicas)
+    prepared = prepare(as_found(config, servers))
+    config, numbers = prepared.config, [replica.id for replica in prepared.replicas]
+    roles, awake = _roles(config, prepared.replicas), numbers if config.system.elastic else None
+    if awake is not None:
+        _check_metrics(config, servers, metrics_read(config, prepared.estimates))
+    if launcher is not None:
+        servers = launcher.others(numbers)
+    elif awake is not None:
+        probe_sleeps(servers)
     if roles is not None:
         servers = probe_hand_overs(servers, roles)
-    awake = [replica.id for replica in prepared.replicas] if config.system.elastic else None
-    if awake is not None:
-        probe_sleeps(servers)
+    return _Ready(prepared=prepared, servers=servers, roles=roles, awake=awake)
+
+
+def _run(
+    config: RunConfig,
+    folder: Path,
+    servers: tuple[Server, ...],
+    launcher: ServerLauncher | None,
+    on_progress: Callable[[int, int], None] | None,
+) -> dict[str, Any]:
+    """Run on ``servers``, of which ``launcher`` has started the first; None: all run already."""
+    ready = _ready(config, servers, launcher)
+    prepared, servers, roles, awake = ready.prepared, ready.servers, ready.roles, ready.awake
+    config = prepared.config
     config_yaml = resolved_yaml(config)
     write_config(folder, config_yaml)
     metrics, total, http = RunMetrics(), len(prepared.workload), config.http
@@ -76,7 +133,8 @@ def http_run(
             outgrows_expected=prepared.outgrows_expected,
         )
         telling = stack.enter_context(telling_of(config, controller, recorder, journal))
-        counted = times_of_all(servers, http.timeout_s)
+        steady = launcher is None or awake is None
+        counted = times_of_all(servers, http.timeout_s) if steady else None
         report = execute(
             controller,
             requests_of(config, build.arrivals_of(config, prepared.workload, prepared.limits)),
@@ -90,9 +148,12 @@ def http_run(
             opens=bool(getattr(controller.elastic, "has_rounds", False)),
             roles=roles,
             awake=awake,
+            launcher=launcher,
         )
-    around = front_end_of(servers, http.timeout_s, counted, metrics, warmup)
-    real = {"policies": watch.section(), **_told_by(servers, report), **around.section()}
+    around = MeasuredFrontEnd(why="servers were started and stopped meanwhile")
+    if steady:
+        around = front_end_of(servers, http.timeout_s, counted, metrics, warmup)
+    real = {"policies": watch.section(), **_told_by(report, launcher, controller), **around.section()}
     real_run = RealRun(
         prepared=prepared,
         controller=controller,
@@ -100,7 +161,7 @@ def http_run(
         warmup=warmup,
         report=report.run,
         config_yaml=config_yaml,
-        checked=_check_tokens(config, servers, report, roles),
+        checked=_check_tokens(config, report, roles),
         real=real,
         at_the_engine=around.ttft_section(),
     )
@@ -115,17 +176,22 @@ def _header_of(
     return header | prepared.journal_header() | {"servers": [server.facts() for server in servers]}
 
 
-def _told_by(servers: Sequence[Server], report: HttpReport) -> dict[str, Any]:
+def _told_by(report: HttpReport, launcher: ServerLauncher | None, controller: Controller) -> dict[str, Any]:
     """Return the servers, and what really happened on them."""
+    starts = {} if launcher is None else {"starts": launcher.report()}
+    stock = [service for service in controller.services.values() if isinstance(service, Stock)]
     return {
-        "servers": [server.facts() for server in servers],
+        "servers": [server.facts() for server in report.servers if server.address != NOWHERE],
+        **starts,
         "moved": report.counts.moved,
+        "past_grace": sum([service.evicted for service in stock]),
         "resumed": report.counts.resumed,
         "handed_over": report.counts.handed_over,
         "slept": report.counts.slept,
         "woken": report.counts.woken,
         "short_answers": report.counts.short,
         "looks_at_metrics": report.counts.observed,
+        "metrics_read": list(report.counted),
     }
 
 
@@ -158,23 +224,35 @@ def _roles(config: RunConfig, replicas: Sequence[Replica]) -> Roles | None:
 
 def _check_moves(config: RunConfig, servers: Sequence[Server]) -> None:
     """Refuse a policy that moves requests if a server cannot resume one."""
-    if config.system.migration.name == "none":
+    what, instead = f"system/migration={config.system.migration.name}", "system/migration=none"
+    if config.http.grace_s is not None and config.http.after_grace == ELSEWHERE:
+        what, instead = "http.after_grace=elsewhere", "http.after_grace=fail"
+    elif config.system.migration.name == "none":
         return
     for server in servers:
         if not server.token_ids or not server.aborts:
             reason = "gives no token ids back" if not server.token_ids else "was not seen to abort a request"
             raise UserError(
-                f"system/migration={config.system.migration.name} moves running requests, and the server at "
-                f"{server.address} {reason}: write system/migration=none"
+                f"{what} moves running requests, and the server at {server.address} {reason}: write {instead}"
             )
 
 
-def _check_tokens(
-    config: RunConfig, servers: Sequence[Server], report: HttpReport, roles: Roles | None
-) -> dict[str, Any]:
-    """Generate tokens again at servers that were not lost and serve requests alone, and compare them."""
-    lost = {replica for replica, _ in report.run.lost}
-    usable = [server for replica, server in enumerate(servers) if replica not in lost and not server.mode]
+def _check_metrics(config: RunConfig, servers: Sequence[Server], read: Sequence[str]) -> None:
+    """Refuse a scaler that reads a metric which a server lacks and the client cannot count itself."""
+    for server in servers:
+        if "kv_use" in read and not server.tells_kv_use:
+            scaler, name = config.system.scaler, KV_USE.get(server.dialect.name, "of that")
+            other = "system.scaler.metric=concurrency" if "metric" in scaler.params else "system/scaler=kpa"
+            raise UserError(
+                f"system/scaler={scaler.name} reads kv_use, and the server at {server.address} has no metric "
+                f"{name}: write {other}, or start the server with its metrics"
+            )
+
+
+def _check_tokens(config: RunConfig, report: HttpReport, roles: Roles | None) -> dict[str, Any]:
+    """Generate tokens again at servers that serve requests alone, and compare them."""
+    servers = enumerate(report.servers)
+    usable = [server for number, server in servers if number not in report.gone and not server.mode]
     generations = report.run.generations.values()
     wanted = chosen(generations, config.http.check_tokens) if usable else []
     longest = max([len(kind.tokens) for kind in wanted], default=0)

@@ -63,7 +63,7 @@ def real_summary(run: RealRun, folder: Path) -> dict[str, Any]:
         dropped=workload.dropped,
         slo=config.slo,
         gpus=config.cluster.gpus,
-        instances=len(prepared.replicas),
+        instances=max(1, len(prepared.replicas)),
         counted_from_s=0.0 if run.warmup is None else counted_from_s(metrics, columns),
     )
     summary |= run.at_the_engine or {}

@@ -30,8 +30,8 @@ class Deployment:
     """The instances of all models. ``active_ns``: when each replica began to serve, or last reported."""
 
     __slots__ = (
-        "_limits", "_noticed_ns", "_placement", "_progress", "_provisioner", "_services", "active_ns",
-        "checked_copies", "cluster", "copies", "drains", "instances", "log", "residency",
+        "_keeps_lost_gpus", "_limits", "_noticed_ns", "_placement", "_progress", "_provisioner", "_services",
+        "active_ns", "checked_copies", "cluster", "copies", "drains", "instances", "log", "residency",
     )  # fmt: skip
 
     def __init__(
@@ -47,7 +47,7 @@ class Deployment:
         cluster, prototypes = setup.cluster, setup.prototypes
         self._services = services
         self.cluster = cluster
-        self._limits = setup.limits
+        self._limits, self._keeps_lost_gpus = setup.limits, setup.keeps_lost_gpus
         self._provisioner = CheckedProvisioner(parts.policies.provisioner)
         self.copies = parts.copies
         self.checked_copies = copies = CheckedCopies(
@@ -205,7 +205,7 @@ class Deployment:
         part = instance.replica.part
         self.drains.forget(replica)
         self.log.happened(now_ns, "lost", instance, cause)
-        self.instances.lost(replica)
+        self.instances.lost(replica, self._keeps_lost_gpus)
         self.residency.clear(("replica", replica))
         self._progress.stop(("replica", replica), f"replica {replica} is lost", actions)
         self._progress.reload(now_ns, self.checked_copies.lost(part, replica, now_ns), actions)

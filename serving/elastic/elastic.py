@@ -49,7 +49,8 @@ class Elastic:
     """Asks the scaling policies and lets ``deployment`` carry out their decisions."""
 
     __slots__ = (
-        "_end_requests", "_last_ran_ns", "_live", "_offers", "_present", "_roles", "_scaler", "_services",
+        "_end_overdue", "_end_requests", "_last_ran_ns", "_live", "_offers", "_present", "_roles", "_scaler",
+        "_services",
         "_setup", "_shortage", "_signals", "answers", "deployment", "looks", "scales", "ticks", "touched",
     )  # fmt: skip
 
@@ -65,14 +66,17 @@ class Elastic:
         end_requests: Callable[[Iterable[int], str], None],
         rounds: Rounds | None = None,
         reports: Mapping[str, LoadReports] = MappingProxyType({}),
+        end_overdue: Sequence[Callable[[int, list[Action]], None]] = (),
     ) -> None:
         """``placed``: replicas that serve from the start; ``place`` gives a replica its engine.
 
         ``end_requests``: ends requests for a reason, after the event. ``rounds``: when instances are paired.
-        ``reports``: load reports by model, if a policy reads them.
+        ``reports``: load reports by model, if a policy reads them. ``end_overdue``: empty the instances whose
+        grace period for draining is over, at every look.
         """
         self.scales, self._present, self._end_requests = True, present, end_requests
-        self._setup = setup = parts.setup
+        self._setup, self._end_overdue = parts.setup, end_overdue
+        setup = parts.setup
         self._scaler = CheckedScaler(parts.policies.scaler)
         self.deployment = Deployment(parts, placed, engines, services, place)
         instances, last_ran_ns = self.deployment.instances, self.deployment.active_ns
@@ -238,6 +242,8 @@ class Elastic:
         if not self._present.scheduler_lost:  # it would decide
             self._look_at_models(now_ns, actions)
         if self.deployment.drains.drained:
+            for end in self._end_overdue:
+                end(now_ns, actions)
             self.deployment.drains.reclaim_all(now_ns, actions)
             if late := self.deployment.drains.overdue(now_ns):
                 self._end_requests(late, GRACE_OVER)

@@ -222,10 +222,15 @@ class Instances:
         if parked_until_ns is not None:
             self._parked[number] = parked_until_ns
 
-    def lost(self, number: int) -> None:
-        """Remove a lost instance and its GPUs for good."""
+    def lost(self, number: int, keeps_gpus: bool = False) -> None:
+        """Remove a lost instance, and its GPUs for good unless its process alone is lost."""
         instance = self._remove_instance(number)
-        self._mark_lost(instance.replica.gpus)
+        if not keeps_gpus:
+            self._mark_lost(instance.replica.gpus)
+            return
+        for gpu in instance.replica.gpus:
+            self._owner[gpu] = NO_OWNER
+        self._free.update(instance.replica.gpus)
 
     def _remove_instance(self, number: int) -> Instance:
         instance = self.live.pop(number)

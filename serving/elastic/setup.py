@@ -42,7 +42,8 @@ class ElasticSetup:
 
     ``period_ns``: time between two looks of the load monitor. ``park_ns``: how long parameters stay on
     reclaimed GPUs. ``signals``: when metrics are scraped; None: the scaler reads none. ``grace_ns``: how
-    long a drained instance may go on with its requests; None: until they are served.
+    long a drained instance may go on with its requests; None: until they are served. ``keeps_lost_gpus``:
+    an instance is lost because its process ended, so that another may start on its GPUs.
     """
 
     cluster: ClusterMap
@@ -52,6 +53,7 @@ class ElasticSetup:
     park_ns: int
     signals: SignalRules | None = None
     grace_ns: int | None = None
+    keeps_lost_gpus: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,7 @@
 """Takes the metrics of models at every scrape, and keeps them until they reach the scaler.
 
-Levels (queues, batches, KV memory) are those of the scrape's instant, coalesced or step by step: the driver
-tells how many steps had ended (``serving.vocabulary.step_counts``). While nothing happens to a model no
-scrape is taken: its queues are empty then, and the scrapes that are missing are counted as empty.
+Levels (queues, batches, KV memory) are those of the scrape's instant (``serving.elastic.gauges``). While
+nothing happens to a model no scrape is taken: its queues are empty then, and missing scrapes count as empty.
 """
 
 from collections import deque
@@ -10,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from serving.elastic.gauges import Gauges, gauges_of
 from serving.elastic.instances import Instance, Instances
 from serving.engine.engine import Engine
-from serving.engine.instance_load import free_blocks_after
 from serving.protocols.scaling import ScaleEvent
 from serving.protocols.signals import InstanceSignals, RoleMeans, Signals, StartingSignals
 from serving.services.service import Service
@@ -96,7 +95,7 @@ class ModelSignals:
     """The scrapes of one model."""
 
     __slots__ = (
-        "_arrivals", "_counts", "_due_ns", "_engines", "_instances", "_levels", "_loads", "_model", "_roles",
+        "_arrivals", "_counts", "_due_ns", "_gauges", "_instances", "_levels", "_loads", "_model", "_roles",
         "_rules", "_service", "_taken",
     )  # fmt: skip
 
@@ -107,13 +106,13 @@ class ModelSignals:
         rules: SignalRules,
         *,
         instances: Instances,
-        engines: Mapping[int, Engine],
+        gauges: Gauges,
         service: Service,
         counts: StepCounts,
         loads: LoadTimes,
     ) -> None:
         self._model, self._roles, self._rules = model, tuple(roles), rules
-        self._instances, self._engines, self._service = instances, engines, service
+        self._instances, self._gauges, self._service = instances, gauges, service
         self._counts, self._loads = counts, loads
         self._arrivals = deque[tuple[int, int]]()  # time, prompt tokens
         # Of the scrapes of one window, with the time at which each was due.
@@ -172,19 +171,14 @@ class ModelSignals:
         )
 
     def _instance(self, instance: Instance, now_ns: int) -> InstanceSignals:
-        number = instance.replica.id
-        engine = self._engines[number]
-        free = _free_blocks(engine, self._counts.progress(number, now_ns))
-        blocks = instance.replica.kv_blocks
-        waiting = (*engine.waiting, *engine.unseen_arrivals)
-        begun = (*waiting, *engine.prefilling.values())
+        number, load = instance.replica.id, self._gauges.load(instance.replica, now_ns)
         return InstanceSignals(
             number,
             instance.role,
-            waiting=len(waiting),
-            running=max(0, self._service.outstanding(number) - len(waiting)),
-            kv_use=min(1.0, max(0.0, 1 - free / blocks)) if blocks else 0.0,
-            prompt_tokens=sum([progress.known_tokens - progress.computed for progress in begun]),
+            waiting=load.waiting,
+            running=load.running,
+            kv_use=load.kv_use,
+            prompt_tokens=load.prompt_tokens,
             ready_ns=self._loads.ready_ns.get(number, 0),
             in_flight_tokens=sum([progress.known_tokens for progress in (*begun, *engine.outgoing)]),
         )
@@ -243,36 +237,17 @@ class ModelSignals:
         return max(0, self._service.backlog_tokens - sum([instance.prompt_tokens for instance in shown]))
 
     def _oldest_wait_s(self, now_ns: int) -> float:
-        heads = [
-            progress.arrival_ns
-            for instance in self._instances.of(self._model)
-            for progress in (
-                *self._engines[instance.replica.id].waiting,
-                *self._engines[instance.replica.id].unseen_arrivals,
-            )
-        ]
-        if (head_ns := self._service.live.head_arrival_ns()) is not None:
-            heads.append(head_ns)
-        return max(0, now_ns - min(heads, default=now_ns)) / NS_PER_S
+        gauges = self._gauges
+        heads = [gauges.first_arrival_ns(one.replica.id) for one in self._instances.of(self._model)]
+        heads.append(gauges.queue_head_ns())
+        return max(0, now_ns - min([head for head in heads if head is not None], default=now_ns)) / NS_PER_S
 
     def _prefix_hit_share(self) -> float:
         queried = found = 0
         for instance in self._instances.of(self._model):
-            cache = self._engines[instance.replica.id].ledger.cache
-            if cache is not None:
-                queried, found = queried + cache.queried_tokens, found + cache.hit_tokens
+            looked_up, hits = self._gauges.prefix_tokens(instance.replica.id)
+            queried, found = queried + looked_up, found + hits
         return found / queried if queried else 0.0
-
-
-def _free_blocks(engine: Engine, progress: Sequence[int]) -> int:
-    """Free blocks now. ``progress``: as in ``serving.vocabulary.step_counts.StepSource``."""
-    steps, *joins = progress
-    free, ledger = free_blocks_after(engine, steps), engine.ledger
-    for before, arrived in zip(joins, engine.joining, strict=False):
-        for request in arrived if before < steps else ():
-            tokens = request.known_tokens
-            free -= ledger.blocks_for(tokens + steps - before) - ledger.blocks_for(tokens)
-    return free
 
 
 def signals_of(
@@ -294,7 +269,7 @@ def signals_of(
             own,
             rules,
             instances=instances,
-            engines=engines,
+            gauges=gauges_of(services[model], engines, counts),
             service=services[model],
             counts=counts,
             loads=loads,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from serving.engine.engine import Engine
 from serving.engine.pipelined import PipelinedEngine
-from serving.engine.progress import Order
+from serving.engine.progress import EngineState, Order
 from serving.engine.virtual_engines import VirtualEngines
 from serving.protocols.batch import Batcher
 from serving.vocabulary.replica import Replica, Role
@@ -85,9 +85,12 @@ class EnginePool:
         return engine
 
     def place(self, replica: Replica, role: Role, loaded: bool) -> None:
-        """Give a replica its GPUs, for the first time or again, to serve in ``role``."""
+        """Give a replica its GPUs, for the first time or again, to serve in ``role``.
+
+        One that was lost with its process has a new engine.
+        """
         engine = self.engines.get(replica.id)
-        if engine is not None:
+        if engine is not None and engine.state is not EngineState.LOST:
             engine.place(role, loaded)
         else:
             self.add(replica, loaded).switch_role(role)

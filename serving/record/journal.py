@@ -77,6 +77,8 @@ def _dropped(event: Dropped) -> str:
 def _observed(event: Observed) -> str:
     load = f"{event.as_of_ns},{event.running},{event.waiting}"
     memory = f"{event.used_blocks},{event.total_blocks},{event.block_tokens},{event.preemptions}"
+    if event.queried_tokens or event.found_tokens:
+        memory += f",{event.queried_tokens},{event.found_tokens}"
     return f'["observed",{event.replica},{load},{memory}]'
 
 

@@ -7,7 +7,7 @@ from serving.vocabulary.step_counts import StepCounts
 class Present:
     """The event, its time and ``step_counts``, the progress of runs in progress, are set by the controller.
 
-    ``timed_out``: requests that a service has failed during the event, because they waited too long.
+    ``timed_out``: requests that a service has failed during the event, because they waited or ran too long.
     ``unsettled``: there are such requests, or aborts that are not over (``serving.services.aborts``).
     ``scheduler_lost``: the global scheduler has failed and does not work again yet (set by the controller).
     """

@@ -70,7 +70,8 @@ class Observed:
 
     ``running`` and ``waiting``: numbers of requests in its batch and in its queue, from all clients. Its KV
     memory has ``total_blocks`` blocks of ``block_tokens`` tokens each; ``used_blocks`` of them are in use.
-    ``preemptions``: number since the engine started.
+    ``preemptions``, ``queried_tokens`` (looked up in its prefix cache) and ``found_tokens`` (found there):
+    numbers since the engine started.
     """
 
     replica: int
@@ -81,6 +82,8 @@ class Observed:
     total_blocks: int
     block_tokens: int
     preemptions: int = 0
+    queried_tokens: int = 0
+    found_tokens: int = 0
 
 
 @fact

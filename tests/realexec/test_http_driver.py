@@ -171,7 +171,7 @@ def test_a_request_that_is_given_to_a_server_whose_loss_is_not_told_yet_waits_fo
 
         async def play() -> HttpWorld:
             tracker = Tracker(Failing(), 1)
-            world = HttpWorld(found, tracker, QUICK, lambda: 0)
+            world = HttpWorld(found, tracker=tracker, times=QUICK, clock=lambda: 0)
             tracker.arrive(Request(0, 0, 4, 4, "m"), (1, 2, 3, 4), 4)
             world.lose(0, "killed")
             world.carry_out(Assign(0, 0, "it has no requests"))

@@ -7,6 +7,7 @@ import json
 import os
 import signal
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,9 @@ from servetwin.assemble.clients import client_starts_ns
 from servetwin.cli import main as cli
 from servetwin.cli import realexec as realexec_cli
 from servetwin.config.compose.compose import load_config
+from tests.worlds.drawing import on_drawn_seeds
 from tests.worlds.processes import REAL, patience_s, started, wait_until
+from tests.worlds.quick_scalers import NAMES, scaler_words
 from tests.worlds.real_runs import of_group
 from tests.worlds.real_workers import worker_number
 
@@ -168,6 +171,16 @@ def test_a_worker_dies_in_the_middle_of_a_load(tmp_path: Path, victim: int) -> N
     assert all(b'["%s",%d,' % (name, victim) in told for name in (b"lost", b"losthost"))
     assert b'["loadstopped",' in told
     assert cli.run(["replay", str(folder)]) == 0
+
+
+@on_drawn_seeds([0, 2, 6])
+def test_drawn_scalers_of_metrics_start_workers(seed: int, tmp_path: Path) -> None:
+    """Three of them: a run takes some ten seconds. tests/realexec/test_http_scalers.py has all."""
+    name = Random(seed).choice(NAMES)
+    words = ("system=blitzscale", "system/live=none", "system.instances.split=false", "workers=2")
+    load = ("trace.limit=60", "trace.rate_per_s=150")
+    summary = moved(tmp_path / "run", *words, *load, *scaler_words(name))
+    assert summary["real"]["loads"] >= 1
 
 
 def test_a_scaler_of_metrics_starts_workers_by_what_was_scraped(tmp_path: Path) -> None:

@@ -92,7 +92,7 @@ events = st.one_of(
     st.builds(Ran, numbers, numbers, numbers, ids, st.booleans(), numbers | st.just(-1), ids),
     st.builds(Streamed, numbers, st.lists(st.tuples(numbers, numbers), max_size=4).map(tuple), ids),
     st.builds(Dropped, numbers, numbers, st.booleans(), words),
-    st.builds(Observed, *[numbers] * 8),
+    st.builds(Observed, *[numbers] * 8, st.just(0) | numbers, st.just(0) | numbers),
     st.builds(Lost, numbers, words),
     st.builds(LossNotice, words, numbers, numbers, words),
     st.builds(LostHost, numbers, words),
@@ -151,6 +151,9 @@ def as_json(fact: Event | Action) -> list[Any]:
         *most, joins, micro_batch, batch_steps = fields
         in_stages = [joins, micro_batch, batch_steps] if micro_batch >= 0 else []
         fields = (*most, *(in_stages or ([joins] if joins else [])))
+    elif isinstance(fact, Observed):
+        *most, queried, found = fields
+        fields = (*most, *([queried, found] if queried or found else []))
     elif isinstance(fact, Loaded | LoadStopped):
         *most, first = fields
         fields = (*most, *([first] if first else []))

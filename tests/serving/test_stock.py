@@ -5,9 +5,10 @@ from hypothesis import strategies as st
 
 from policies.llumnix.dispatch import Freeness
 from policies.llumnix.migration import Llumnix
+from serving.elastic.gauges import StockGauges
 from serving.record.invariants import check
 from serving.services.stock.requests import StockEngine, StockRequest
-from serving.vocabulary.actions import Assign, Fail, Migrate, Preempt, Reject, Wake
+from serving.vocabulary.actions import Action, Assign, Fail, Migrate, Preempt, Reject, Wake
 from serving.vocabulary.events import Arrived, Dropped, Lost, Observed, Opened, Streamed, Woke
 from tests.worlds.stock_rig import PERIOD_NS, StockRig, replica, request
 
@@ -136,3 +137,63 @@ def test_whatever_engines_tell_the_books_agree(play: list[tuple[str, int, int]])
         elif what == "o":
             rig.handle(seen(number, count * 20, count, count))
         check(rig.controller)
+
+
+def test_requests_wait_while_no_engine_runs_and_go_to_the_one_that_starts() -> None:
+    rig = StockRig(1, starts=True)
+    assert rig.handle(Arrived(request(1))) == ["Assign"]
+    rig.handle(Streamed(0, ((1, 5),), ()))
+    assert rig.handle(Lost(0, "killed")) == [] and rig.handle(Arrived(request(2))) == []
+    check(rig.controller)
+    stock = rig.stock
+    assert (stock.queued, stock.running, stock.backlog_tokens) == (2, 0, 32 + 5 + 32)
+    assert stock.queue_head_ns() == 0
+    actions: list[Action] = []
+    stock.join(replica(1), "both", actions)
+    assert actions == [
+        Assign(1, 1, "its server is lost (killed): 0 outstanding"),
+        Assign(2, 1, "1 outstanding"),
+    ]
+    assert (stock.queued, stock.running, stock.queue_head_ns()) == (0, 2, None)
+    assert rig.handle(Arrived(request(3, prompt=5000))) == ["Reject"], "too long for any engine"
+
+
+def test_scalers_see_what_an_engine_told_else_what_was_sent_to_it() -> None:
+    rig = StockRig(2)
+    gauges = StockGauges(rig.stock)
+    rig.arrive(1, 2, 3)  # 1 and 3 at engine 0
+    rig.handle(Streamed(0, ((1, 1),), ()))
+    assert gauges.load(replica(0), 0) == (1, 1, 3 / 100, 32)  # 33 tokens in blocks of 16
+    assert gauges.first_arrival_ns(0) == 0 and gauges.first_arrival_ns(1) == 0
+    rig.handle(Observed(0, 1, running=5, waiting=2, used_blocks=40, total_blocks=100, block_tokens=16))
+    assert gauges.load(replica(0), 0) == (2, 5, 0.4, 32), "other clients are there too"
+    assert gauges.prefix_tokens(0) == (0, 0)
+    rig.handle(Observed(0, 2, 0, 0, 0, 0, 0, 0, 90, 30))
+    assert gauges.prefix_tokens(0) == (90, 30)
+    assert gauges.load(replica(0), 0).kv_use == 3 / 100, "it says nothing of its memory"
+
+
+def test_requests_left_after_the_grace_period_go_elsewhere_or_fail() -> None:
+    for elsewhere in (True, False):
+        rig = StockRig(2, grace=elsewhere)
+        rig.arrive(1, 2, 3)  # 1 and 3 at engine 0
+        rig.handle(Streamed(0, ((1, 5),), ()))
+        rig.stock.leave(0, [])
+        actions: list[Action] = []
+        rig.stock.end_overdue(rig.now_ns + PERIOD_NS - 1, actions)
+        assert actions == [], "they have until then"
+        rig.stock.end_overdue(rig.now_ns + PERIOD_NS, actions)
+        why = "its server drained for 0.05 s"
+        if elsewhere:
+            told = f"{why}: 1 outstanding", f"{why}: 2 outstanding"
+            first = [Preempt(0, 1, why), Assign(1, 1, told[0])]
+            assert actions == [*first, Preempt(0, 3, why), Assign(3, 1, told[1])]
+            assert rig.stock.stock.requests[1].known_tokens == 37
+        else:
+            assert actions == [Fail(1, why), Fail(3, why)]
+            rig.handle(seen(1, used=1))
+            assert rig.controller.failed == 2 and set(rig.controller.requests) == {2}
+        check(rig.controller)
+        assert rig.stock.evicted == 2 and rig.stock.outstanding(0) == 0
+        rig.stock.end_overdue(rig.now_ns + 2 * PERIOD_NS, actions)
+        assert rig.stock.evicted == 2, "once"

@@ -37,6 +37,7 @@ PARSED_ONLY: Final = (
     ("RDMA.md", "realexec run transport=verbs", VM),
     ("MANY_HOSTS.md", "realexec run launcher=ray", INSTALL),
     ("REALEXEC.md", "realexec run transport=nixl", INSTALL),
+    ("HTTP.md", "realexec run world=http http.start=vllm serve MODEL", INSTALL),
     ("REPRODUCTION.md", "servetwin reproduce blitzscale fig21 fig8", LONG),
     ("REPRODUCTION.md", "servetwin reproduce blitzscale all", LONG),
     ("REPRODUCTION.md", "servetwin reproduce all", LONG),

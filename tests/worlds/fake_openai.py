@@ -7,6 +7,7 @@ serves until it is killed.
 
 import asyncio
 import json
+import signal
 import sys
 import threading
 import time
@@ -21,6 +22,7 @@ Kind = Literal["vllm", "sglang", "openai"]
 MODEL = "fake"
 _SLEEP = ("/sleep?level=1", "/release_memory_occupation")
 _WAKE = ("/wake_up", "/resume_memory_occupation")
+_LIMITS = (0.001, 0.005, 0.02, 0.05, 0.1, 0.5, 1.0, 5.0, 50.0, 500.0, 5000.0)  # of histograms
 _MULTIPLIER, _MODULUS = 1_000_003, (1 << 61) - 1
 
 
@@ -46,9 +48,11 @@ class Settings:
     """``step_s``, ``prefill_s_per_token``: what they take. ``kind``: as whose it answers. ``way_in_s``: how
     long a request is on its way to the engine.
 
-    ``metrics``: it has some; ``info_route``: where SGLang tells of itself, of old ones /get_server_info.
+    ``metrics``: it has some, ``kv_metric``: one of its KV memory among them.
+    ``info_route``: where SGLang tells of itself, of old ones /get_server_info.
     ``sleeps``: it has a sleep mode and routes for it ("yes"), or "routes" alone, as vLLM's on a CPU.
     ``nixl``: it keeps and fetches KV as vLLM's connector does; ``mode``: SGLang's --disaggregation-mode.
+    ``stubborn``: as a process it ignores SIGTERM, ``way_up_s``: what its start takes.
     ``log``: a file that gets a line for each stream that came to its end, with the times at which the request
     was read and each token written (CLOCK_MONOTONIC, which all processes of a machine share).
     """
@@ -64,11 +68,14 @@ class Settings:
     vocab: int = 512
     aborts: bool = True
     metrics: bool = True
+    kv_metric: bool = True
     info_route: str = "/server_info"
     sleeps: str = ""
     nixl: bool = False
     mode: str = "null"
     log: str = ""
+    stubborn: bool = False
+    way_up_s: float = 0.0
 
 
 @dataclass(eq=False)
@@ -87,6 +94,7 @@ class Job:
     entered_ns: int = 0
     scheduled_ns: int = 0
     first_ns: int = 0
+    last_ns: int = 0
 
     @property
     def tokens(self) -> int:
@@ -206,7 +214,8 @@ class FakeServer:
         token = job.state % self.settings.vocab
         job.state = (job.state * _MULTIPLIER + token + 1) % _MODULUS
         job.sent.append(token)
-        job.first_ns = job.first_ns or time.monotonic_ns()
+        job.last_ns = time.monotonic_ns()
+        job.first_ns = job.first_ns or job.last_ns
         job.out.put_nowait(token)
         self._tokens_to_pause -= 1
         self.frozen = self.frozen or self._tokens_to_pause == 0
@@ -301,7 +310,10 @@ class FakeServer:
                 "sglang:token_usage": used,
                 "sglang:max_total_num_tokens": one.kv_blocks * one.block_tokens,
             }
-            return "".join(f'{name}{{model_name="{MODEL}"}} {value}\n' for name, value in rows.items())
+            if not one.kv_metric:
+                del rows["sglang:token_usage"]
+            own = "".join(f'{name}{{model_name="{MODEL}"}} {value}\n' for name, value in rows.items())
+            return own + self._histograms("sglang")
         rows = {
             "vllm:num_requests_running": len(self._running),
             "vllm:num_requests_waiting": len(self._waiting),
@@ -309,6 +321,8 @@ class FakeServer:
             "vllm:num_preemptions_total": 0,
             "vllm:external_prefix_cache_hits_total": self.connectors.received,
         }
+        if not one.kv_metric:
+            del rows["vllm:kv_cache_usage_perc"]
         ended = [job for job in self.jobs if job.ended == "finished"]
         for name, ns in (
             ("queue", sum(job.scheduled_ns - job.entered_ns for job in ended)),
@@ -316,12 +330,28 @@ class FakeServer:
         ):
             rows[f"vllm:request_{name}_time_seconds_sum"] = ns / 1e9
             rows[f"vllm:request_{name}_time_seconds_count"] = len(ended)
-        text = "# HELP vllm:num_requests_running Requests in the batch.\n"
+        text = self._histograms("vllm") + "# HELP vllm:num_requests_running Requests in the batch.\n"
         text += "".join(
             f'{name}{{engine="0",model_name="{MODEL}"}} {value}\n' for name, value in rows.items()
         )
         memory = f'block_size="{one.block_tokens}",num_gpu_blocks="{one.kv_blocks}"'
         return f'{text}vllm:cache_config_info{{{memory},sliding_window="None"}} 1.0\n'
+
+    def _histograms(self, kind: str) -> str:
+        """Of all requests, as the kind of server names them."""
+        ended = [job for job in self.jobs if job.ended == "finished"]
+        begun = [job for job in self.jobs if job.first_ns]
+        slow = [job for job in ended if len(job.sent) > 1]
+        gaps = [(job.last_ns - job.first_ns) / (len(job.sent) - 1) / 1e9 for job in slow]
+        per_token = "request_time_per_output_token" if kind == "vllm" else "time_per_output_token"
+        rows = {
+            "time_to_first_token_seconds": [(job.first_ns - job.read_ns) / 1e9 for job in begun],
+            f"{per_token}_seconds": gaps,
+        }
+        if kind == "vllm":
+            rows["request_prompt_tokens"] = [len(job.prompt) for job in ended]
+            rows["request_generation_tokens"] = [len(job.sent) for job in ended]
+        return "".join(_histogram(f"{kind}:{name}", found) for name, found in rows.items())
 
     async def _complete(self, body: Any, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         one = self.settings
@@ -418,6 +448,14 @@ class FakeServer:
         writer.write(f"{len(payload):x}\r\n".encode() + payload + b"\r\n")
 
 
+def _histogram(name: str, found: list[float]) -> str:
+    labels = f'engine="0",model_name="{MODEL}"'
+    rows = [(str(limit), sum(value <= limit for value in found)) for limit in _LIMITS]
+    text = "".join(f'{name}_bucket{{{labels},le="{limit}"}} {count}\n' for limit, count in rows)
+    text += f'{name}_bucket{{{labels},le="+Inf"}} {len(found)}\n'
+    return f"{text}{name}_sum{{{labels}}} {sum(found)}\n{name}_count{{{labels}}} {len(found)}\n"
+
+
 def main() -> None:
     """KEY=VALUE of Settings, and port=N."""
     words = dict(word.split("=", 1) for word in sys.argv[1:])
@@ -426,7 +464,12 @@ def main() -> None:
     given = {
         name: value == "true" if kinds[name] is bool else kinds[name](value) for name, value in words.items()
     }
-    with FakeServer(Settings(**given), port) as server:
+    settings = Settings(**given)
+    if settings.stubborn:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    print(f"Loading weights took {settings.way_up_s:.2f} seconds", flush=True)
+    time.sleep(settings.way_up_s)
+    with FakeServer(settings, port) as server:
         print(server.url, flush=True)
         threading.Event().wait()
 

@@ -1,6 +1,7 @@
 """A controller of stock engines, and a migrator that does as it is told."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from policies.admission import AdmitAll
 from policies.batching import ChunkedPrefill
@@ -73,14 +74,25 @@ class StockRig:
         dispatcher: Dispatcher | None = None,
         migrator: Migrator | None = None,
         hand_over: HandOverParts | None = None,
+        starts: bool = False,
+        grace: bool | None = None,
     ) -> None:
-        """``hand_over``: the first half of the engines prefill, the others decode."""
+        """``starts``: engines may start, so that requests wait for one.
+
+        ``grace``: requests at an engine that leaves have a period, and then go elsewhere (True) or fail.
+
+        ``hand_over``: the first half of the engines prefill, the others decode.
+        """
         self.migrator, self.now_ns = AsTold(), 0
-        parts = StockParts(elsewhere, migrator or self.migrator, PERIOD_NS)
+        parts = StockParts(elsewhere=elsewhere, migrator=migrator or self.migrator, period_ns=PERIOD_NS)
         roles: list[Role] = ["both"] * engines
         if hand_over is not None:
-            parts = StockParts(elsewhere, hand_over=hand_over)
+            parts = StockParts(elsewhere=elsewhere, hand_over=hand_over)
             roles = ["prefill" if 2 * one < engines else "decode" for one in range(engines)]
+        if grace is not None:
+            parts = replace(parts, grace_ns=PERIOD_NS, elsewhere_after_grace=grace)
+        if starts:
+            parts = replace(parts, starts=replica(-1))
         self.controller: Controller = compose(
             [replica(one, role) for one, role in enumerate(roles)],
             dispatcher or LeastOutstanding(),

@@ -105,7 +105,12 @@ class Run:
             for one in range(count)
         ]
         hand_over = None if roles is None else HandOverParts(KvBytes(8), roles.together)
-        parts = StockParts(elsewhere, None if migrator is None else migrator(), 20 * MS, hand_over)
+        parts = StockParts(
+            elsewhere=elsewhere,
+            migrator=None if migrator is None else migrator(),
+            period_ns=20 * MS,
+            hand_over=hand_over,
+        )
         return compose(
             replicas,
             dispatcher(),

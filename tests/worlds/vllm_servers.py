@@ -32,6 +32,24 @@ def write_model(folder: Path, keys: dict[str, object]) -> None:
     (folder / "config.json").write_text(json.dumps(more | keys))
 
 
+SETTINGS = {
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "OMP_NUM_THREADS": "1",
+    "VLLM_NO_USAGE_STATS": "1",
+    "HF_HUB_OFFLINE": "1",
+}
+
+
+def command(model: Path) -> list[str]:
+    """The command line of a server, without its port."""
+    return [
+        os.environ[PYTHON], "-m", "vllm.entrypoints.openai.api_server", "--model", str(model),
+        "--served-model-name", MODEL, "--load-format", "dummy", "--skip-tokenizer-init",
+        "--dtype", "float32", "--max-model-len", "1024", "--max-num-seqs", "8", "--enforce-eager",
+        "--no-enable-prefix-caching", "--seed", "0", "--host", "127.0.0.1",
+    ]  # fmt: skip
+
+
 def has_nixl() -> bool:
     """Whether its Python has NIXL, by which servers hand KV over."""
     return not subprocess.run([os.environ[PYTHON], "-c", "import nixl"], capture_output=True).returncode
@@ -44,20 +62,12 @@ class VllmServer:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.log = log
-        words = [
-            os.environ[PYTHON], "-m", "vllm.entrypoints.openai.api_server", "--model", str(model),
-            "--served-model-name", MODEL, "--load-format", "dummy", "--skip-tokenizer-init",
-            "--dtype", "float32", "--max-model-len", "1024", "--max-num-seqs", "8", "--enforce-eager",
-            "--no-enable-prefix-caching", "--seed", "0", "--host", "127.0.0.1", "--port", str(self.port),
-        ]  # fmt: skip
+        words = [*command(model), "--port", str(self.port)]
         words += ["--kv-transfer-config", NIXL] if nixl else []
         # One core for each: threads of two engines on the same cores wait for each other.
         told = {
-            "VLLM_CPU_KVCACHE_SPACE": "1",
+            **SETTINGS,
             "VLLM_CPU_OMP_THREADS_BIND": str(core),
-            "OMP_NUM_THREADS": "1",
-            "VLLM_NO_USAGE_STATS": "1",
-            "HF_HUB_OFFLINE": "1",
             "VLLM_SERVER_DEV_MODE": "1",  # /sleep and /wake_up
             "VLLM_NIXL_SIDE_CHANNEL_PORT": str(free_port()),
             "UCX_TLS": "tcp,self,sm",

@@ -131,24 +131,27 @@ def check_split_dispatch(config: RunConfig) -> None:
 
 # Refusals of settings that servers behind HTTP cannot serve, one sentence each.
 
+# Freeness reads reports of engines that run here; servers have no roles to change.
+_NOT_OF_SERVERS: Final = ("freeness", "load_monitor_mutating")
+
 
 def check_servers(config: RunConfig) -> None:
     """Refuse what no server supports. Limits of a particular server are known after probing it."""
     if config.world != HTTP:
         return
     system = config.system
-    servers = len(servers_of(config.http))
+    gpus, each = config.cluster.gpus, config.model.tp * config.model.pp
+    servers = len(servers_of(config.http)) if config.http.start is None else gpus // each
     keeps = system.elastic and system.instances.keep_parameters_ms > 0
     full = system.instances.size == "full"
     split, moves = system.instances.split, system.migration.name != "none"
-    gpus, each = config.cluster.gpus, config.model.tp * config.model.pp
     if gpus != servers * each:
         raise UserError(
             f"http.servers has {servers} servers of {each} GPUs, and the cluster has {gpus}: write "
             f"workers={servers * each} or a cluster of so many"
         )
     for what, holds in (
-        (f"system/scaler={system.scaler.name}", system.elastic and system.scaler.name != "load_monitor"),
+        (f"system/scaler={system.scaler.name}", system.elastic and system.scaler.name in _NOT_OF_SERVERS),
         (f"system/provision={system.provision.name}", system.elastic and system.provision.name != "host"),
         ("system.instances.split=true with a scaler", system.elastic and split),
         ("system.instances.keep_parameters_ms", keeps),

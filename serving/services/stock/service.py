@@ -25,15 +25,19 @@ from serving.vocabulary.current_event import Present
 from serving.vocabulary.events import Dropped, Observed, Ran, Sent, Streamed
 from serving.vocabulary.replica import Replica, Role, too_long
 from serving.vocabulary.request import Request
+from serving.vocabulary.units import NS_PER_S
 
 # A request whose connection broke this often is assumed to break it.
 MOST_TRIES: Final = 3
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StockParts:
     """Settings of ``Stock``. ``elsewhere``: requests of a lost engine continue at another; else they fail.
 
+    ``starts``: an engine like it that may start; requests then wait while none runs. None: none starts.
+    ``grace_ns``: how long requests may stay at an engine that drains; None: until they end. Those that are
+    left then continue at another engine, or fail unless ``elsewhere_after_grace``.
     ``migrator``: chooses, once per ``period_ns``, running requests to move to another engine; None: none
     move. ``hand_over``: engines prefill or decode, by their replicas' roles; None: each engine does both.
     """
@@ -42,14 +46,20 @@ class StockParts:
     migrator: Migrator | None = None
     period_ns: int = 50_000_000
     hand_over: HandOverParts | None = None
+    starts: Replica | None = None
+    grace_ns: int | None = None
+    elsewhere_after_grace: bool = True
 
 
 class Stock:
-    """Serves one model. ``moved``: requests moved by policy; ``resumed``: running ones of lost engines."""
+    """Serves one model. ``moved``: requests moved by policy; ``resumed``: running ones of lost engines.
+
+    ``evicted``: requests whose engine drained for longer than its grace period.
+    """
 
     __slots__ = (
-        "_admission", "_context", "_dispatcher", "_live", "_parts", "_view", "fleet", "hand_overs", "moved",
-        "resumed", "rounds", "stock",
+        "_admission", "_context", "_dispatcher", "_drains_ns", "_live", "_parts", "_present", "_view",
+        "_waiting", "evicted", "fleet", "hand_overs", "moved", "resumed", "rounds", "stock",
     )  # fmt: skip
 
     def __init__(
@@ -64,9 +74,13 @@ class Stock:
         transfer_ids: TransferIds,
     ) -> None:
         self._dispatcher, self._admission, self._parts = dispatcher, admission, parts
+        described = [*replicas, *([parts.starts] if parts.starts is not None else [])]
         self._context = min(
-            [replica.max_model_len for replica in replicas if replica.max_model_len], default=None
+            [replica.max_model_len for replica in described if replica.max_model_len], default=None
         )
+        self._present = present
+        self._drains_ns: dict[int, int] = {}  # engines that drain: since when
+        self._waiting: dict[int, tuple[StockRequest, str]] = {}  # for an engine to start, each with why
         self.stock = StockEngines(replicas)
         self.fleet = StockFleet(model, replicas, self.stock)
         self._view = StockInstances(self.fleet, self.stock, present, parts.period_ns)
@@ -75,7 +89,7 @@ class Stock:
             self.hand_overs = StockHandOvers(parts.hand_over, replicas, self.fleet, self.stock, transfer_ids)
         self._live = nobody_live(model, transfer_ids)
         self.rounds: Rounds | None = None
-        self.moved = self.resumed = 0
+        self.moved = self.resumed = self.evicted = 0
 
     @property
     def model(self) -> str:
@@ -93,11 +107,13 @@ class Stock:
         """Reason: too long for an engine, no engine left, or rejected by the admission policy."""
         if not self._serves():
             return f"no server of {self.model} is alive"
-        reason = too_long(request, self.fleet.longest_request_tokens, self._context)
+        reason = too_long(request, self.longest_request_tokens, self._context)
         return reason or refusal(self._admission, now_ns, request, self.fleet)
 
     def _serves(self) -> bool:
-        """Whether the engines that a request needs are left."""
+        """Whether the engines that a request needs are left, or may start."""
+        if self._parts.starts is not None:
+            return True
         return self.fleet.replicas > 0 if self.hand_overs is None else self.hand_overs.serves()
 
     def arrived(self, request: Request, actions: list[Action]) -> None:
@@ -106,6 +122,9 @@ class Stock:
 
     def _send(self, stock_request: StockRequest, why: str, actions: list[Action]) -> None:
         hand_overs = self.hand_overs
+        if self._parts.starts is not None and not self.fleet.replicas:
+            self._waiting[stock_request.request.id] = stock_request, why
+            return
         if hand_overs is None:
             replica, reason = dispatched(self._dispatcher, stock_request.request, self.fleet)
         else:
@@ -184,10 +203,33 @@ class Stock:
     def leave(self, replica: int, actions: list[Action]) -> None:
         """Retire an engine: it takes no new requests and finishes those it has."""
         self.fleet.retire(replica)
+        self._drains_ns[replica] = self._present.now_ns
+
+    def end_overdue(self, now_ns: int, actions: list[Action]) -> None:
+        """Empty the engines whose grace period is over."""
+        grace_ns = self._parts.grace_ns
+        for replica, since_ns in list(self._drains_ns.items()):
+            if grace_ns is not None and now_ns - since_ns >= grace_ns:
+                del self._drains_ns[replica]
+                why = f"its server drained for {grace_ns / NS_PER_S:g} s"
+                for request in list(self.stock.own(replica)):
+                    self._evict(replica, self._withdraw(request), why, actions)
+
+    def _evict(self, replica: int, stock_request: StockRequest, why: str, actions: list[Action]) -> None:
+        request = stock_request.request.id
+        self.evicted += 1
+        if self._parts.elsewhere_after_grace:
+            actions.append(Preempt(replica, request, why))
+            self._send(stock_request, why, actions)
+            return
+        actions.append(Fail(request, why))
+        self._present.timed_out.append(request)
+        self._present.unsettled = True
 
     def lose(self, engine: Engine, cause: str, actions: list[Action]) -> list[int]:
         """Send a lost engine's requests to others, or fail them; returns those that fail."""
         engine.lose(actions, cause)
+        self._drains_ns.pop(engine.id, None)
         withdrawn = [self._withdraw(request) for request in self._of(engine.id, cause, actions)]
         if engine.id in self.fleet.members:  # not a member if it has not woken yet
             self.fleet.lose(engine.id)
@@ -221,13 +263,17 @@ class Stock:
 
     @property
     def longest_request_tokens(self) -> int:
-        """The longest request that an engine holds."""
+        """The longest request that an engine holds, or one that may start."""
+        starts = self._parts.starts
+        if starts is not None and not self.fleet.replicas:
+            return starts.longest_request_tokens
         return self.fleet.longest_request_tokens
 
     @property
     def backlog_tokens(self) -> int:
         """Prompt tokens of requests without a token yet."""
-        return sum([own.waiting_tokens for own in self.stock.by_replica.values()])
+        waiting = sum([one.known_tokens for one, _ in self._waiting.values()])
+        return waiting + sum([own.waiting_tokens for own in self.stock.by_replica.values()])
 
     @property
     def kv_tokens(self) -> int:
@@ -241,8 +287,12 @@ class Stock:
 
     @property
     def queued(self) -> int:
-        """Always 0: every request is sent to an engine at once."""
-        return 0
+        """Requests that wait for an engine to start; others are sent to one at once."""
+        return len(self._waiting)
+
+    def queue_head_ns(self) -> int | None:
+        """When the first request arrived that waits for an engine to start; None: none waits."""
+        return min([one.request.arrival_ns for one, _ in self._waiting.values()], default=None)
 
     @property
     def live(self) -> LiveScaling:
@@ -268,8 +318,12 @@ class Stock:
 
     def join(self, replica: Replica, role: Role, actions: list[Action]) -> None:
         """An engine is awake, or takes requests again before it went to sleep."""
+        self._drains_ns.pop(replica.id, None)
         self.stock.join(replica)
         self.fleet.add(replica)
+        waiting, self._waiting = list(self._waiting.values()), {}
+        for stock_request, why in waiting:
+            self._send(stock_request, why, actions)
 
     def started(self, engine: Engine, actions: list[Action]) -> None:
         """Do nothing: the engine was in the fleet from the start."""

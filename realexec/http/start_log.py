@@ -1,0 +1,31 @@
+"""What a server's own log says of its start: how long it loaded parameters, compiled and warmed up."""
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+# Lines of vLLM (0.6 to 0.32), each with seconds.
+_LINES: Final[Mapping[str, re.Pattern[str]]] = {
+    "read_parameters_s": re.compile(r"Loading weights took ([\d.]+) s"),
+    "load_model_s": re.compile(r"Model loading took .*?([\d.]+) seconds"),
+    "compile_s": re.compile(r"torch\.compile (?:takes|took) ([\d.]+) s"),
+    "capture_graphs_s": re.compile(r"Graph capturing finished in ([\d.]+) s"),
+    "init_engine_s": re.compile(r"init engine \(.*?\) took ([\d.]+) s"),
+}
+
+
+def phases_of(log: str) -> dict[str, float]:
+    """Return the seconds of each phase that the log names; of several processes the longest."""
+    found: dict[str, float] = {}
+    for name, pattern in _LINES.items():
+        seconds = [_number(text) for text in pattern.findall(log)]
+        if seconds:
+            found[name] = max(seconds)
+    return found
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return 0.0
