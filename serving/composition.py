@@ -165,7 +165,7 @@ def compose(
             end_requests=aborts.end,
             rounds=_rounds(services, serving, present),
             reports=_reports_of(services),
-            end_overdue=[service.end_overdue for service in services.values() if isinstance(service, Stock)],
+            evict={model: service.evict for model, service in services.items() if isinstance(service, Stock)},
         )
     return Controller(
         engines=engines,

@@ -100,7 +100,6 @@ def stock_of(config: RunConfig, migration: MigrationParts | None) -> StockParts 
         migrator=migrator,
         period_ns=period_ns,
         hand_over=_hand_over(config),
-        grace_ns=None if http.grace_s is None else round(http.grace_s * NS_PER_S),
         elsewhere_after_grace=http.after_grace == ELSEWHERE,
     )
 

@@ -6,6 +6,7 @@ from typing import Final, get_args
 from servetwin.assemble.data_plane import has_data_plane
 from servetwin.config.config import RunConfig
 from servetwin.config.faults_config import NO_FAULTS
+from servetwin.config.http_config import HTTP
 from serving.vocabulary.actions import (
     Abort,
     Action,
@@ -100,7 +101,8 @@ def needed_actions(config: RunConfig) -> frozenset[type]:
 
 def _ends_requests(config: RunConfig) -> bool:
     """Return whether requests may end early: clients go away, or drained instances may not finish them."""
-    return config.trace.client_timeout_s is not None or config.system.instances.drain_s is not None
+    drains = config.system.instances.drain_s is not None and config.world != HTTP  # a server is asked to stop
+    return config.trace.client_timeout_s is not None or drains
 
 
 def _if(holds: bool, *kinds: type) -> Iterable[type]:

@@ -73,17 +73,12 @@ class HttpConfig:
         within=COUNT,
         omit_with="start",
     )
-    grace_s: float | None = key(
-        "how long requests may stay at a server that is to stop; null: until they end",
-        default=None,
-        within=NOT_NEGATIVE,
-        omit=None,
-    )
     after_grace: str = key(
-        "the requests that are left then continue `elsewhere` with the tokens they have, or `fail`",
+        "the requests that a server still has after system.instances.drain_s continue `elsewhere` with the "
+        "tokens they have, or `fail`",
         default=LOST[0],
         choices=LOST,
-        omit_with="grace_s",
+        omit=LOST[0],
     )
     kill_s: float = key(
         "a started server that runs this long after SIGTERM is ended by SIGKILL",

@@ -225,7 +225,7 @@ def _roles(config: RunConfig, replicas: Sequence[Replica]) -> Roles | None:
 def _check_moves(config: RunConfig, servers: Sequence[Server]) -> None:
     """Refuse a policy that moves requests if a server cannot resume one."""
     what, instead = f"system/migration={config.system.migration.name}", "system/migration=none"
-    if config.http.grace_s is not None and config.http.after_grace == ELSEWHERE:
+    if config.system.instances.drain_s is not None and config.http.after_grace == ELSEWHERE:
         what, instead = "http.after_grace=elsewhere", "http.after_grace=fail"
     elif config.system.migration.name == "none":
         return

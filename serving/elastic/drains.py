@@ -40,9 +40,12 @@ class Drains:
         self.release_gpus(now_ns, number, actions)
 
     def overdue(self, now_ns: int) -> list[int]:
-        """Requests of instances whose grace period is over."""
-        late = [number for number, until_ns in self._until_ns.items() if until_ns <= now_ns]
-        return [request for number in late for request in self._placement.requests_of(number)]
+        """The instances whose grace period is over."""
+        return [number for number, until_ns in self._until_ns.items() if until_ns <= now_ns]
+
+    def requests_of(self, number: int) -> list[int]:
+        """Requests that a draining instance still has."""
+        return self._placement.requests_of(number)
 
     def terminate(self, number: int, actions: list[Action]) -> None:
         """Stop new requests to an instance that will be lost; it keeps its GPUs until then."""

@@ -42,6 +42,8 @@ from serving.vocabulary.events import (
 from serving.vocabulary.replica import Replica, Role
 from serving.vocabulary.request import Request
 
+Evict = Callable[[int, str, list[Action]], None]
+"""Takes all requests from an instance, for a reason."""
 SETTLED_LOOKS = 8  # if rounds are more frequent than looks, ticks say little about the monitor's decisions
 
 
@@ -49,7 +51,7 @@ class Elastic:
     """Asks the scaling policies and lets ``deployment`` carry out their decisions."""
 
     __slots__ = (
-        "_end_overdue", "_end_requests", "_last_ran_ns", "_live", "_offers", "_present", "_roles", "_scaler",
+        "_end_requests", "_evict", "_last_ran_ns", "_live", "_offers", "_present", "_roles", "_scaler",
         "_services",
         "_setup", "_shortage", "_signals", "answers", "deployment", "looks", "scales", "ticks", "touched",
     )  # fmt: skip
@@ -66,16 +68,16 @@ class Elastic:
         end_requests: Callable[[Iterable[int], str], None],
         rounds: Rounds | None = None,
         reports: Mapping[str, LoadReports] = MappingProxyType({}),
-        end_overdue: Sequence[Callable[[int, list[Action]], None]] = (),
+        evict: Mapping[str, Evict] = MappingProxyType({}),
     ) -> None:
         """``placed``: replicas that serve from the start; ``place`` gives a replica its engine.
 
         ``end_requests``: ends requests for a reason, after the event. ``rounds``: when instances are paired.
-        ``reports``: load reports by model, if a policy reads them. ``end_overdue``: empty the instances whose
-        grace period for draining is over, at every look.
+        ``reports``: load reports by model, if a policy reads them. ``evict``: by model, where requests
+        of an instance that may serve no longer are not ended but taken from it.
         """
         self.scales, self._present, self._end_requests = True, present, end_requests
-        self._setup, self._end_overdue = parts.setup, end_overdue
+        self._setup, self._evict = parts.setup, evict
         setup = parts.setup
         self._scaler = CheckedScaler(parts.policies.scaler)
         self.deployment = Deployment(parts, placed, engines, services, place)
@@ -242,13 +244,19 @@ class Elastic:
         if not self._present.scheduler_lost:  # it would decide
             self._look_at_models(now_ns, actions)
         if self.deployment.drains.drained:
-            for end in self._end_overdue:
-                end(now_ns, actions)
+            self._end_overdue(now_ns, actions)
             self.deployment.drains.reclaim_all(now_ns, actions)
-            if late := self.deployment.drains.overdue(now_ns):
-                self._end_requests(late, GRACE_OVER)
         if self.looks.active or self._shortage.starved or self.deployment.drains.waits():
             self.ticks.arm(now_ns, actions)
+
+    def _end_overdue(self, now_ns: int, actions: list[Action]) -> None:
+        """Empty the instances whose grace period for draining is over."""
+        for number in self.deployment.drains.overdue(now_ns):
+            evict = self._evict.get(self._live[number].replica.model)
+            if evict is None:
+                self._end_requests(self.deployment.drains.requests_of(number), GRACE_OVER)
+            else:
+                evict(number, GRACE_OVER, actions)
 
     def _look_at_models(self, now_ns: int, actions: list[Action]) -> None:
         """Ask the scaler about each model that has a turn, unless its last answer holds."""

@@ -22,6 +22,7 @@ class Levels(NamedTuple):
     running: int
     kv_use: float
     prompt_tokens: int
+    in_flight_tokens: int
 
 
 class Gauges(Protocol):
@@ -59,6 +60,7 @@ class EngineGauges:
             running=max(0, self._service.outstanding(replica.id) - len(waiting)),
             kv_use=min(1.0, max(0.0, 1 - free / blocks)) if blocks else 0.0,
             prompt_tokens=sum([progress.known_tokens - progress.computed for progress in begun]),
+            in_flight_tokens=sum([progress.known_tokens for progress in (*begun, *engine.outgoing)]),
         )
 
     def _free_blocks(self, engine: Engine, now_ns: int) -> int:
@@ -105,11 +107,13 @@ class StockGauges:
         used = report.total_blocks - report.free_blocks
         if seen is not None and seen.total_blocks:
             used = seen.used_blocks
+        begun = self._stock.stock.own(replica.id).values()
         return Levels(
             waiting=waiting,
             running=running,
             kv_use=min(1.0, used / report.total_blocks) if report.total_blocks else 0.0,
             prompt_tokens=engine.waiting_tokens,
+            in_flight_tokens=sum([one.request.prompt_tokens for one in begun if not one.began]),
         )
 
     def first_arrival_ns(self, replica: int) -> int | None:

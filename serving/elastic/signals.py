@@ -180,7 +180,7 @@ class ModelSignals:
             kv_use=load.kv_use,
             prompt_tokens=load.prompt_tokens,
             ready_ns=self._loads.ready_ns.get(number, 0),
-            in_flight_tokens=sum([progress.known_tokens for progress in (*begun, *engine.outgoing)]),
+            in_flight_tokens=load.in_flight_tokens,
         )
 
     def _level(self, shown: Sequence[InstanceSignals]) -> dict[Role, _Level]:

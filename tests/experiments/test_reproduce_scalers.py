@@ -62,7 +62,7 @@ def test_every_run_beside_the_others_is_accepted_and_begins_with_equal_traces(
     drawn = {"bursts": ("trace=burstgpt_like", "trace.requests=50")}
     monkeypatch.setattr(beside_others, "TRACES", drawn)
     plan = planned([*beside_others.tokenscale_cases(), *beside_others.pods_cases()], 1, processes=1)
-    assert not plan.missing and len(plan.counts) == 4 + 5
+    assert not plan.missing and len(plan.counts) == 2 * (5 + 5)
 
 
 def test_it_is_listed(capsys: pytest.CaptureFixture[str]) -> None:

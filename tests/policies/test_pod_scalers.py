@@ -220,7 +220,10 @@ def test_a_model_whose_last_instance_was_lost_gets_one_again(scaler: Scaler) -> 
     none, at_s = role_of(0), 360  # a multiple of every period
     (decision,) = scaler.scale(view_of(at_s, none, signals_of(at_s, none)))
     assert (decision.act, decision.count) == ("load", 1)
-    assert scaler.scale(view_of(720, none, signals_of(720, none), backlog_tokens=0)) == ()
+    to_zero = role_of(0, minimum=0)
+    assert scaler.scale(view_of(720, to_zero, signals_of(720, to_zero), backlog_tokens=0)) == ()
+    (decision,) = scaler.scale(view_of(1080, to_zero, signals_of(1080, to_zero)))
+    assert (decision.act, decision.count) == ("load", 1)
 
 
 def itl(view_s: float, role: FixedRole, ms: float, running: int = 0) -> Signals:

@@ -134,7 +134,7 @@ def test_requests_that_outlast_the_grace_period_go_elsewhere_or_fail(tmp_path: P
     full = ("system.instances.size=full", "system.instances.both=2", "system.signals.scrape_s=0.3")
     for after, place in (("elsewhere", tmp_path / "a"), ("fail", tmp_path / "b")):
         place.mkdir()
-        grace = ("http.grace_s=0.2", f"http.after_grace={after}")
+        grace = ("system.instances.drain_s=0.2", f"http.after_grace={after}")
         assert realexec_cli.run(words(place, script(place), *apa, *full, *grace, load=long)) == 0
         summary = json.loads((place / "run" / "summary.json").read_text(encoding="utf-8"))
         assert summary["real"]["past_grace"] > 0 and left(place) == []

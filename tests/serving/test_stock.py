@@ -163,10 +163,10 @@ def test_scalers_see_what_an_engine_told_else_what_was_sent_to_it() -> None:
     gauges = StockGauges(rig.stock)
     rig.arrive(1, 2, 3)  # 1 and 3 at engine 0
     rig.handle(Streamed(0, ((1, 1),), ()))
-    assert gauges.load(replica(0), 0) == (1, 1, 3 / 100, 32)  # 33 tokens in blocks of 16
+    assert gauges.load(replica(0), 0) == (1, 1, 3 / 100, 32, 32)  # 33 tokens in blocks of 16
     assert gauges.first_arrival_ns(0) == 0 and gauges.first_arrival_ns(1) == 0
     rig.handle(Observed(0, 1, running=5, waiting=2, used_blocks=40, total_blocks=100, block_tokens=16))
-    assert gauges.load(replica(0), 0) == (2, 5, 0.4, 32), "other clients are there too"
+    assert gauges.load(replica(0), 0) == (2, 5, 0.4, 32, 32), "other clients are there too"
     assert gauges.prefix_tokens(0) == (0, 0)
     rig.handle(Observed(0, 2, 0, 0, 0, 0, 0, 0, 90, 30))
     assert gauges.prefix_tokens(0) == (90, 30)
@@ -180,10 +180,8 @@ def test_requests_left_after_the_grace_period_go_elsewhere_or_fail() -> None:
         rig.handle(Streamed(0, ((1, 5),), ()))
         rig.stock.leave(0, [])
         actions: list[Action] = []
-        rig.stock.end_overdue(rig.now_ns + PERIOD_NS - 1, actions)
-        assert actions == [], "they have until then"
-        rig.stock.end_overdue(rig.now_ns + PERIOD_NS, actions)
-        why = "its server drained for 0.05 s"
+        why = "the grace period of its instance ended"
+        rig.stock.evict(0, why, actions)
         if elsewhere:
             told = f"{why}: 1 outstanding", f"{why}: 2 outstanding"
             first = [Preempt(0, 1, why), Assign(1, 1, told[0])]
@@ -195,5 +193,5 @@ def test_requests_left_after_the_grace_period_go_elsewhere_or_fail() -> None:
             assert rig.controller.failed == 2 and set(rig.controller.requests) == {2}
         check(rig.controller)
         assert rig.stock.evicted == 2 and rig.stock.outstanding(0) == 0
-        rig.stock.end_overdue(rig.now_ns + 2 * PERIOD_NS, actions)
+        rig.stock.evict(0, why, actions)
         assert rig.stock.evicted == 2, "once"

@@ -79,7 +79,7 @@ class StockRig:
     ) -> None:
         """``starts``: engines may start, so that requests wait for one.
 
-        ``grace``: requests at an engine that leaves have a period, and then go elsewhere (True) or fail.
+        ``grace``: requests of an engine whose grace period is over go elsewhere (True) or fail.
 
         ``hand_over``: the first half of the engines prefill, the others decode.
         """
@@ -90,7 +90,7 @@ class StockRig:
             parts = StockParts(elsewhere=elsewhere, hand_over=hand_over)
             roles = ["prefill" if 2 * one < engines else "decode" for one in range(engines)]
         if grace is not None:
-            parts = replace(parts, grace_ns=PERIOD_NS, elsewhere_after_grace=grace)
+            parts = replace(parts, elsewhere_after_grace=grace)
         if starts:
             parts = replace(parts, starts=replica(-1))
         self.controller: Controller = compose(

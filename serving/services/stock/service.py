@@ -25,7 +25,6 @@ from serving.vocabulary.current_event import Present
 from serving.vocabulary.events import Dropped, Observed, Ran, Sent, Streamed
 from serving.vocabulary.replica import Replica, Role, too_long
 from serving.vocabulary.request import Request
-from serving.vocabulary.units import NS_PER_S
 
 # A request whose connection broke this often is assumed to break it.
 MOST_TRIES: Final = 3
@@ -36,8 +35,8 @@ class StockParts:
     """Settings of ``Stock``. ``elsewhere``: requests of a lost engine continue at another; else they fail.
 
     ``starts``: an engine like it that may start; requests then wait while none runs. None: none starts.
-    ``grace_ns``: how long requests may stay at an engine that drains; None: until they end. Those that are
-    left then continue at another engine, or fail unless ``elsewhere_after_grace``.
+    ``elsewhere_after_grace``: requests at an engine that drained for longer than its grace period continue at
+    another; else they fail.
     ``migrator``: chooses, once per ``period_ns``, running requests to move to another engine; None: none
     move. ``hand_over``: engines prefill or decode, by their replicas' roles; None: each engine does both.
     """
@@ -47,7 +46,6 @@ class StockParts:
     period_ns: int = 50_000_000
     hand_over: HandOverParts | None = None
     starts: Replica | None = None
-    grace_ns: int | None = None
     elsewhere_after_grace: bool = True
 
 
@@ -58,7 +56,7 @@ class Stock:
     """
 
     __slots__ = (
-        "_admission", "_context", "_dispatcher", "_drains_ns", "_live", "_parts", "_present", "_view",
+        "_admission", "_context", "_dispatcher", "_live", "_parts", "_present", "_view",
         "_waiting", "evicted", "fleet", "hand_overs", "moved", "resumed", "rounds", "stock",
     )  # fmt: skip
 
@@ -79,7 +77,6 @@ class Stock:
             [replica.max_model_len for replica in described if replica.max_model_len], default=None
         )
         self._present = present
-        self._drains_ns: dict[int, int] = {}  # engines that drain: since when
         self._waiting: dict[int, tuple[StockRequest, str]] = {}  # for an engine to start, each with why
         self.stock = StockEngines(replicas)
         self.fleet = StockFleet(model, replicas, self.stock)
@@ -203,17 +200,11 @@ class Stock:
     def leave(self, replica: int, actions: list[Action]) -> None:
         """Retire an engine: it takes no new requests and finishes those it has."""
         self.fleet.retire(replica)
-        self._drains_ns[replica] = self._present.now_ns
 
-    def end_overdue(self, now_ns: int, actions: list[Action]) -> None:
-        """Empty the engines whose grace period is over."""
-        grace_ns = self._parts.grace_ns
-        for replica, since_ns in list(self._drains_ns.items()):
-            if grace_ns is not None and now_ns - since_ns >= grace_ns:
-                del self._drains_ns[replica]
-                why = f"its server drained for {grace_ns / NS_PER_S:g} s"
-                for request in list(self.stock.own(replica)):
-                    self._evict(replica, self._withdraw(request), why, actions)
+    def evict(self, replica: int, why: str, actions: list[Action]) -> None:
+        """Empty an engine that may serve no longer."""
+        for request in list(self.stock.own(replica)):
+            self._evict(replica, self._withdraw(request), why, actions)
 
     def _evict(self, replica: int, stock_request: StockRequest, why: str, actions: list[Action]) -> None:
         request = stock_request.request.id
@@ -229,7 +220,6 @@ class Stock:
     def lose(self, engine: Engine, cause: str, actions: list[Action]) -> list[int]:
         """Send a lost engine's requests to others, or fail them; returns those that fail."""
         engine.lose(actions, cause)
-        self._drains_ns.pop(engine.id, None)
         withdrawn = [self._withdraw(request) for request in self._of(engine.id, cause, actions)]
         if engine.id in self.fleet.members:  # not a member if it has not woken yet
             self.fleet.lose(engine.id)
@@ -318,7 +308,6 @@ class Stock:
 
     def join(self, replica: Replica, role: Role, actions: list[Action]) -> None:
         """An engine is awake, or takes requests again before it went to sleep."""
-        self._drains_ns.pop(replica.id, None)
         self.stock.join(replica)
         self.fleet.add(replica)
         waiting, self._waiting = list(self._waiting.values()), {}
