@@ -103,7 +103,7 @@ def tokenscale(outcomes: Outcomes) -> Figure:
     rows = [row for setting in settings() for row in _rows(outcomes, *setting)]
     return _figure(
         "tokenscale", "TokenScale beside DistServe, BlitzScale and AIBrix", tuple(rows), outcomes,
-        {(*setting, system): _tokenscale(*setting, system) for setting in settings() for system in OF_TOKENSCALE},
+        {(*where, system): _tokenscale(*where, system) for where in settings() for system in OF_TOKENSCALE},
     )  # fmt: skip
 
 
