@@ -147,10 +147,7 @@ def compose(
     control: ReplicaControl
     pipelines = serving.pipelines
     if pipelines is not None and pipelines.scaling is not None:
-        staged: dict[str, StagedService] = {}
-        for model, service in services.items():
-            if isinstance(service, Pipeline | LanguagePipeline):
-                staged[model] = service
+        staged = _staged_of(services)
         control = StageControl(pipelines.scaling, engines, staged, pipelines.seats, pool.place)
     elif elastic is None:
         control = FixedReplicas(starts, engines, services, _rounds(services, serving, present))
@@ -175,6 +172,15 @@ def compose(
         elastic=control,
         present=present,
     )
+
+
+def _staged_of(services: Mapping[str, Service]) -> dict[str, StagedService]:
+    """Return the services of models that are cut into stages."""
+    staged: dict[str, StagedService] = {}
+    for model, service in services.items():
+        if isinstance(service, Pipeline | LanguagePipeline):
+            staged[model] = service
+    return staged
 
 
 def _aborting_of(services: Mapping[str, Service]) -> dict[str, Aborting]:

@@ -80,7 +80,7 @@ def calibrate_server(
             "engine.max_num_seqs=N as it was started with (--max-num-seqs)"
         )
     record = _record(config, server, plan, steps, front_end) | {"took_s": time.monotonic() - began_s}
-    _write(target, config, server, steps, front_end, record)
+    _write(target, config, server, steps, record)
     shutil.rmtree(partial, ignore_errors=True)
     return record
 
@@ -170,7 +170,6 @@ def _write(
     config: RunConfig,
     server: Server,
     steps: Mapping[Step, Spread],
-    front_end: FrontEndFit | None,
     record: Mapping[str, Any],
 ) -> None:
     (model,) = hosted_models(config)
@@ -194,8 +193,7 @@ def _write(
         ),
     )
     beside = {CALIBRATION: text}
-    if front_end is not None:
-        keys = _front_end_keys(front_end, server)
+    if (keys := record["front_end"]) is not None:
         beside[FRONT_END] = "".join(f"{name}: {json.dumps(value)}\n" for name, value in keys.items())
     if target.exists():
         shutil.rmtree(target)
