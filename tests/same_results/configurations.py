@@ -27,8 +27,8 @@ SYSTEMS: Final = (
     "vllm", "vllm_full", "vllm_half", "distserve_full", "distserve_half", "serverlessllm", "allcache",
     "round_robin", "round_robin_autoscaled", "infaas_pp", "infaas_pp_autoscaled", "llumnix_base",
     "llumnix_base_autoscaled", "llumnix", "llumnix_autoscaled", "pipeswitch", "blitz_network",
-    "blitz_multicast", "blitzscale", "lambdascale", "tokenscale", "llumnix_v2", "pipeline", "quart", "infless",
-    "inferline", "cocktail",
+    "blitz_multicast", "blitzscale", "lambdascale", "tokenscale", "llumnix_v2", "pipeline", "quart",
+    "infless", "inferline", "cocktail",
 )  # fmt: skip
 BLITZSCALE: Final = f"{SURGE} system=blitzscale journal=true"
 MULTICAST: Final = f"{BURST} system=blitz_multicast journal=true"

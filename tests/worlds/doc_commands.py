@@ -42,6 +42,7 @@ PARSED_ONLY: Final = (
     ("REPRODUCTION.md", "servetwin reproduce blitzscale all", LONG),
     ("REPRODUCTION.md", "servetwin reproduce all", LONG),
     ("REPRODUCTION.md", "servetwin reproduce scale all", LONG),
+    ("REPRODUCTION.md", "servetwin reproduce scalers all", LONG),
     ("LLUMNIX.md", "servetwin reproduce llumnix fig10", LONG),
     ("MIGRATION.md", "servetwin reproduce llumnix fig10", LONG),
     ("LLUMNIX.md", "servetwin reproduce llumnix all", LONG),
