@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from scripts.scalers_picture import PAGE, TRACES, points_of
 from servetwin.cli import main as cli
 
 SCALERS = (
@@ -115,3 +116,10 @@ def test_chiron_limits_batches_by_what_a_token_took(
 def test_chiron_is_of_instances_that_do_both(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(["simulate", *WORDS, RATE, SYSTEM, "system/scaler=chiron", "out=OUT"]) == 2
     assert "write system.instances.split=false" in capsys.readouterr().err
+
+
+def test_the_picture_of_the_page_has_every_scaler_on_every_trace() -> None:
+    points = points_of(PAGE.read_text(encoding="utf-8"))
+    drawn = {(point.scaler, point.trace) for point in points}
+    assert drawn >= {(scaler, trace) for scaler in SCALERS for trace in TRACES}
+    assert len(drawn) == len(points) and all(0 < point.over_bound[0] < 20 for point in points)
