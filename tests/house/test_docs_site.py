@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts import docs_pictures, docs_site
+from scripts import docs_pictures, docs_site, scalers_picture
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -87,4 +87,5 @@ def test_the_gallery_has_every_picture_with_the_commands_that_make_it() -> None:
         for command in picture.commands:
             assert shlex.split(command) in lines, command
     there = {path.stem for path in docs_pictures.PICTURES.iterdir()}
-    assert there == {picture.name for picture in docs_pictures.EVERY}
+    assert there == {picture.name for picture in docs_pictures.EVERY} | {scalers_picture.PICTURE.stem}
+    assert scalers_picture.PICTURE.stat().st_size <= docs_pictures.MOST_BYTES
