@@ -75,8 +75,8 @@ class ReplicaCounts:
         For rules that multiply the number of instances: Kubernetes replaces a lost pod below the minimum.
         """
         decided = {decision.role for decision in self._made}
-        for role in self._view.roles if self._view.has_work else ():
-            if not role.supply and role.role not in decided:
+        for role in self._view.roles:
+            if not role.supply and role.role not in decided and self._view.has_work:
                 self.set(role, 1, "requests wait and there is no instance")
         return self.decisions()
 

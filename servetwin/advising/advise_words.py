@@ -13,7 +13,7 @@ from serving.vocabulary.errors import UserError
 
 SCALERS: Final = (
     "hpa", "keda", "kpa", "apa", "token_velocity", "tokenscale", "heteroscale", "wva_v1", "wva_v2",
-    "dynamo_throughput", "dynamo_load",
+    "dynamo_throughput", "dynamo_load", "chiron",
 )  # fmt: skip
 """Those that read metrics, in the order of docs/SCALERS.md."""
 OWN: Final = {

@@ -169,6 +169,7 @@ def test_all_scalers_that_read_metrics_are_asked() -> None:
     reads = []
     for name in option_groups()["system/scaler"]:
         words = ["system=serverlessllm", "cluster=blitz_a_2x8", f"system/scaler={name}", "out=none"]
+        words.append("system.instances.split=false")
         policy = load_config(words, "simulate").system.scaler.policy if name != "none" else ""
         if policy and getattr(attribute(name, policy), "reads_signals", False):
             reads.append(name)

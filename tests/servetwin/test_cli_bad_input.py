@@ -158,7 +158,7 @@ BAD_WORDS: list[tuple[tuple[str, ...], tuple[str, ...]]] = [
     (("cluster=a100_x8193",), ("N from 1 to 8192",)),
     (("model=../model/llama3_8b",), ("../model/llama3_8b", "config.json")),
     (("slo=nosuch",), ("write one of blitzscale_72b",)),
-    (("system/dispatch=[a,b]",), ("write one of freeness, least_kv",)),
+    (("system/dispatch=[a,b]",), ("write one of adaptive_pd, convertible, freeness, least_kv",)),
     (("engine={max_num_seqs: 5}",), ("is a mapping", "engine.max_num_seqs=5")),
     (("seed=[1]",), ("an integer",)),
     (("engine.step_time=a\nb",), ("a\\nb", "cannot be printed")),

@@ -285,6 +285,9 @@ def test_every_policy_option_makes_its_policy(group: str, option: str) -> None:
     if group in ELASTIC_GROUPS and option != "none":
         extra = ["system=serverlessllm", "cluster=blitz_b"]
         extra += ["system/cache=everywhere"] if option == "host" else []
+        extra += ["system.instances.split=false"] if option == "chiron" else []
+    if option in ("adaptive_pd", "convertible"):
+        extra = [f"system={'llumnix_v2' if option == 'adaptive_pd' else 'tokenscale'}", "cluster=blitz_b"]
     if group == "system/migration":
         extra = ["cluster=blitz_b", *(["system=distserve_full"] if option == "defragment" else [])]
     if group == "system/stages" and option != "none":

@@ -28,9 +28,9 @@ def test_the_engine_of_own_workers_has_a_request_when_the_driver_takes_it() -> N
 
 
 def test_queue_and_prefill_of_all_engines_count() -> None:
-    assert engine_times(samples_of(PAGE)) == EngineTimes(40, 8.0)
+    assert engine_times(samples_of(PAGE)) == EngineTimes(40, 8.0, 6.0)
     assert engine_times(samples_of(PAGE.replace("prefill", "decode"))) is None
-    assert EngineTimes(40, 8.0) - EngineTimes(30, 5.0) == EngineTimes(10, 3.0)
+    assert EngineTimes(40, 8.0, 6.0) - EngineTimes(30, 5.0, 4.0) == EngineTimes(10, 3.0, 2.0)
 
 
 def test_the_way_around_is_the_clients_less_the_engines_or_the_reason_is_told() -> None:

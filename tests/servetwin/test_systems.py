@@ -154,6 +154,17 @@ def on_few(one: Ran) -> bool:
     return 2 * len(high) <= len(set(columns["replica"].tolist()))
 
 
+def stays(one: Ran) -> bool:
+    """Whether every instance keeps its GPUs and its role."""
+    return not one.kinds["ReleaseGpus"] + one.kinds["SwitchRole"]
+
+
+def converts(one: Ran) -> bool:
+    """Whether decode instances take prompts, in chunks."""
+    reasons = [action.reason for actions in one.lists for action in actions if isinstance(action, Assign)]
+    return any("ms in chunks of" in reason for reason in reasons)
+
+
 def by_freeness(one: Ran) -> bool:
     return "freeness" in assigned(one) or "no requests" in assigned(one)
 
@@ -165,7 +176,9 @@ CHARACTER: dict[str, Callable[[Ran], bool]] = {
     "blitzscale": lambda one: relays(one) and max(fed(one).values()) == 1 and works_while_loading(one),
     "blitz_network": lambda one: bool(one.first) and not relays(one) and max(fed(one).values()) >= 2,
     "lambdascale": lambda one: relays(one) and max(fed(one).values()) >= 2,
-    "serverlessllm": lambda one: from_own(one, "ssd") and not cold_layers(one),
+    "serverlessllm": lambda one: from_own(one, "ssd") and not cold_layers(one) and not converts(one),
+    "tokenscale": lambda one: from_own(one, "ssd") and converts(one),
+    "llumnix_v2": lambda one: pairs(one) and one.kinds["SwitchRole"] > 0,
     "pipeswitch": lambda one: from_own(one, "ssd") and cold_layers(one),
     "allcache": lambda one: from_own(one, "host"),
     "distserve_full": lambda one: hands_over(one) and gpus_of(one) == 10,
@@ -176,8 +189,8 @@ CHARACTER: dict[str, Callable[[Ran], bool]] = {
         is_static(one) and assigned(one) == "its turn" and not one.kinds["ReleaseGpus"]
     ),
     "infaas_pp": lambda one: is_static(one) and not wakes(one) and "freeness" in assigned(one),
-    "llumnix_base": lambda one: pairs(one) and not one.kinds["ReleaseGpus"] and not sets_apart(one),
-    "llumnix": lambda one: pairs(one) and not one.kinds["ReleaseGpus"] and sets_apart(one),
+    "llumnix_base": lambda one: pairs(one) and stays(one) and not sets_apart(one),
+    "llumnix": lambda one: pairs(one) and stays(one) and sets_apart(one),
     "round_robin_autoscaled": lambda one: one.kinds["ReleaseGpus"] > 0 and assigned(one) == "its turn",
     "infaas_pp_autoscaled": lambda one: one.kinds["ReleaseGpus"] > 0 and by_freeness(one) and not pairs(one),
     "llumnix_base_autoscaled": lambda one: one.kinds["ReleaseGpus"] > 0 and pairs(one) and not on_few(one),

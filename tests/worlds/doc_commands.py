@@ -32,6 +32,7 @@ PARSED_ONLY: Final = (
     ("COMPARE.md", "realexec run", LIKE_REAL_RUNS),
     ("CALIBRATE.md", "realexec calibrate workers", LONG),
     ("CALIBRATE.md", "realexec run", LONG),
+    ("CALIBRATE.md", "realexec fidelity", LONG),
     ("GPU.md", "realexec run device=cuda", GPU),
     ("GPU.md", "realexec random-checkpoint", GPU),
     ("RDMA.md", "realexec run transport=verbs", VM),
@@ -83,6 +84,8 @@ BEFORE: Final[Mapping[str, tuple[str, ...]]] = {
 }  # fmt: skip
 # A command that is to be refused.
 STATUS: Final = (
+    # Two short runs and their simulation may differ, or not.
+    ("CALIBRATE.md", "servetwin compare out/twin out/seen-1", (0, 1)),
     ("FAULTS.md", "servetwin simulate system=blitzscale cluster=blitz_b driver.carries_out=", (2,)),
 )
 

@@ -467,8 +467,9 @@ def main() -> None:
     settings = Settings(**given)
     if settings.stubborn:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    print(f"Loading weights took {settings.way_up_s:.2f} seconds", flush=True)
-    time.sleep(settings.way_up_s)
+    if settings.way_up_s:
+        print(f"Loading weights took {settings.way_up_s:.2f} seconds", flush=True)
+        time.sleep(settings.way_up_s)
     with FakeServer(settings, port) as server:
         print(server.url, flush=True)
         threading.Event().wait()
