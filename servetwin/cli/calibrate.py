@@ -29,7 +29,7 @@ def calibrate(words: Sequence[str]) -> int:
     from servetwin.run.progress import progress_bar
 
     words, as_json = asked_for_json(words)
-    own, words = split_own(_with_server(words), _OWN)
+    own, words = split_own(with_server(words), _OWN)
     quick = own.get("quick", False)
     repeats = own.get("repeats", calibrated.QUICK_REPEATS if quick else calibrated.REPEATS)
     check_range(f"repeats={repeats}", repeats, 1, _MOST_REPEATS)
@@ -52,7 +52,7 @@ def calibrate(words: Sequence[str]) -> int:
     return 0
 
 
-def _with_server(words: Sequence[str]) -> list[str]:
+def with_server(words: Sequence[str]) -> list[str]:
     """Translate ``http://HOST:PORT`` to words of a run over this server."""
     urls = [word for word in words if "://" in word.partition("=")[0]]
     keys = [word for word in words if word not in urls]

@@ -12,6 +12,7 @@ import pytest
 
 from servetwin.cli import main as cli
 from servetwin.cli import realexec as realexec_cli
+from servetwin.cli.calibrate import with_server
 from servetwin.config.compose.compose import load_config
 from tests.worlds.doc_commands import BEFORE, PAGES, Command, commands, of_page, stale_lines, why_parsed_only
 from tests.worlds.doc_play import NO_DATA, Played, needs_torch, play, write_policies
@@ -96,6 +97,8 @@ def test_a_command_that_is_not_run_here_is_parsed(
         assert words[0] == "smollm2"
     else:
         write_policies(words)
+        if any("://" in word for word in words):
+            words = tuple(with_server(words))
         assert load_config(_without_files(words, reader), "realexec").kind == "realexec"
 
 

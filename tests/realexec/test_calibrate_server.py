@@ -14,7 +14,7 @@ from servetwin.cli import realexec as realexec_cli
 from servetwin.run.calibrated_server import steps_of
 from tests.worlds.fake_openai import FakeServer, Settings
 
-STEP_S, PREFILL_S, WAY_S = 0.03, 0.0002, 0.02
+STEP_S, PREFILL_S, WAY_S = 0.06, 0.0004, 0.02
 LIMITS = {"engine.max_num_seqs": "4", "engine.max_num_batched_tokens": "512"}
 
 
@@ -35,7 +35,7 @@ def test_steps_and_front_end_of_a_server_are_measured_and_a_simulation_uses_them
     server: FakeServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "profile"
-    assert calibrated(server, out) == 0
+    assert calibrated(server, out, "repeats=3") == 0
     said = capsys.readouterr().out
     assert f"engine.profile={out} engine.front_end={out}/front_end.yaml" in said and "engine=vllm_v1" in said
     record = json.loads((out / "calibration.json").read_text(encoding="utf-8"))

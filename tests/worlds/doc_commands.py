@@ -30,9 +30,7 @@ PARSED_ONLY: Final = (
     ("README.md", "realexec run system=", LIKE_REAL_RUNS),
     ("README.md", "realexec fidelity", LONG),
     ("COMPARE.md", "realexec run", LIKE_REAL_RUNS),
-    ("CALIBRATE.md", "realexec calibrate workers", LONG),
-    ("CALIBRATE.md", "realexec run", LONG),
-    ("CALIBRATE.md", "realexec fidelity", LONG),
+    ("CALIBRATE.md", "realexec", LONG),
     ("GPU.md", "realexec run device=cuda", GPU),
     ("GPU.md", "realexec random-checkpoint", GPU),
     ("RDMA.md", "realexec run transport=verbs", VM),
@@ -59,7 +57,6 @@ STANDS_FOR: Final[Mapping[str, Mapping[str, str]]] = {
     "ADVISE.md": {"metrics.json": str(ROOT / "tests" / "data" / "production" / "prometheus.json")},
     "README.md": {"FOLDER": _LAYERS, "FILE": "measured.csv",
                   "metrics.json": str(ROOT / "tests" / "data" / "production" / "prometheus.json")},
-    "CALIBRATE.md": {"0.32.0": "0.0.fake"},  # the version of a made-up server
     "COMPARE.md": {"DIR": "out/sim", "MEASURED": "measured.csv", "U": "0.5"},
     "HTTP.md": {f"out/bench-{number}.json": f"out/mine-{number}" for number in (1, 2, 3, 4)},
     "METRICS.md": {"out/first": "out/light", "U": "0.5"},
@@ -84,8 +81,6 @@ BEFORE: Final[Mapping[str, tuple[str, ...]]] = {
 }  # fmt: skip
 # A command that is to be refused.
 STATUS: Final = (
-    # Two short runs and their simulation may differ, or not.
-    ("CALIBRATE.md", "servetwin compare out/twin out/seen-1", (0, 1)),
     ("FAULTS.md", "servetwin simulate system=blitzscale cluster=blitz_b driver.carries_out=", (2,)),
 )
 
