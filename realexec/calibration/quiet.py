@@ -69,15 +69,20 @@ def noise_of(ratio: float | None, spreads: Iterable[Spread]) -> list[str]:
             f"workers waited for a core: {ratio:.2f} s passed per second of CPU, at most "
             f"{MOST_WALL_OVER_CPU} on a quiet machine"
         )
+    return labels + differing_repeats(spreads)
+
+
+def differing_repeats(spreads: Iterable[Spread]) -> list[str]:
+    """Return a clause if repeats differ too far, or it is not known; else nothing."""
     shares = [spread.share for spread in spreads if spread.repeats > 1]
     if not shares:
-        labels.append("nothing was measured twice, so it is unknown how far repeats differ")
-    elif (typical := statistics.median(shares)) > MOST_SPREAD:
-        labels.append(
-            f"repeats differ: p10 to p90 of the usual step is {typical:.0%} of its median, at most "
-            f"{MOST_SPREAD:.0%} on a quiet machine"
-        )
-    return labels
+        return ["nothing was measured twice, so it is unknown how far repeats differ"]
+    if (typical := statistics.median(shares)) <= MOST_SPREAD:
+        return []
+    return [
+        f"repeats differ: p10 to p90 of the usual step is {typical:.0%} of its median, at most "
+        f"{MOST_SPREAD:.0%} on a quiet machine"
+    ]
 
 
 def told_noise(noise: Sequence[str]) -> Mapping[str, Any]:

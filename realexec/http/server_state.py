@@ -4,6 +4,13 @@ import asyncio
 from dataclasses import dataclass, field
 
 from realexec.http.probe import Server
+from serving.vocabulary.actions import AllocateGpus
+
+
+def check_gpus(action: AllocateGpus) -> None:
+    """Check that replica n gets the GPUs of server n: the n-th group of that size."""
+    if action.replica != action.gpus[0] // len(action.gpus):
+        raise RuntimeError(f"replica {action.replica} has GPUs {action.gpus}, which belong to another server")
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
-from realexec.http.server_state import ServerState
+from realexec.http.server_state import ServerState, check_gpus
 from realexec.http.sleeping import put_to_sleep, wake
 from realexec.http.stream import Refused
 from serving.vocabulary.actions import AllocateGpus, Load, ReleaseGpus, StopLoad
@@ -35,11 +35,8 @@ class SleepMode:
         return bool(self._loads)
 
     def allocate(self, action: AllocateGpus) -> None:
-        """Check that replica n gets the GPUs of server n: the n-th group of that size."""
-        if action.replica != action.gpus[0] // len(action.gpus):
-            raise RuntimeError(
-                f"replica {action.replica} has GPUs {action.gpus}, which belong to another server"
-            )
+        """Check that replica n gets the GPUs of server n."""
+        check_gpus(action)
 
     def load(self, action: Load) -> None:
         """Wake the server. Its parameters come from the memory of its own host."""

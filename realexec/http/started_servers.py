@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from realexec.http.server_launcher import ServerLauncher
 from realexec.http.server_process import NotReady
-from realexec.http.server_state import ServerState
+from realexec.http.server_state import ServerState, check_gpus
 from serving.vocabulary.actions import AllocateGpus, Load, ReleaseGpus, StopLoad
 from serving.vocabulary.errors import UserError
 from serving.vocabulary.events import Event, Loaded, LoadStopped
@@ -44,11 +44,8 @@ class StartedServers:
             self._states[number].asleep = True
 
     def allocate(self, action: AllocateGpus) -> None:
-        """Check that replica n gets the GPUs of server n: the n-th group of that size."""
-        if action.replica != action.gpus[0] // len(action.gpus):
-            raise RuntimeError(
-                f"replica {action.replica} has GPUs {action.gpus}, which belong to another server"
-            )
+        """Check that replica n gets the GPUs of server n."""
+        check_gpus(action)
 
     def load(self, action: Load) -> None:
         """Start the server."""

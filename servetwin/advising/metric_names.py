@@ -1,7 +1,7 @@
 """Prometheus' names of what serving engines and Kubernetes tell, and which column of a record each one is.
 
 vLLM: vllm/v1/metrics/loggers.py (names of 0.19, and older ones that dashboards still have). SGLang:
-python/sglang/srt/managers/../metrics/collector.py. Kubernetes: kube-state-metrics' deployment and statefulset
+python/sglang/srt/metrics/collector.py. Kubernetes: kube-state-metrics' deployment and statefulset
 metrics. Gateway API inference extension: pkg/epp/metrics. ``servetwin:`` are those of ``realexec run``.
 """
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 from hwmodels.importers.step_profile_file import Row, write_step_profile
 from hwmodels.profiles.profile import NOISE_LABEL, Stamp
 from realexec.calibration.done_log import DoneLog
-from realexec.calibration.quiet import Spread, noise_of, spread_of
+from realexec.calibration.quiet import Spread, differing_repeats, spread_of
 from realexec.http.calibration import FrontEndFit, ServerPlan, front_end_fit, measure, server_plan
 from realexec.http.driver import probe_all
 from realexec.http.engine_times import SOURCE
@@ -126,7 +126,6 @@ def _record(
     front_end: FrontEndFit | None,
 ) -> dict[str, Any]:
     names = ("prefill_tokens", "prefill_sequences", "cached_tokens", "decode_sequences", "context_tokens")
-    noise = _noise(steps.values())
     return {
         "format": "servetwin-server-calibration",
         "schema": 1,
@@ -138,7 +137,7 @@ def _record(
         "plan": plan.as_dict(),
         "max_num_seqs": config.engine.max_num_seqs,
         "max_num_batched_tokens": config.engine.max_num_batched_tokens,
-        "noisy": noise,
+        "noisy": differing_repeats(steps.values()),  # the server's CPU time is not known here
         "prompts_by": SOURCE
         if front_end is not None
         else "the client: the server counts no times of its engine",
@@ -147,11 +146,6 @@ def _record(
         ],
         "front_end": None if front_end is None else _front_end_keys(front_end, server),
     }
-
-
-def _noise(spreads: Any) -> list[str]:
-    """Reasons not to trust the measurement; the server's CPU time is not known here."""
-    return noise_of(0.0, spreads)
 
 
 def _front_end_keys(fit: FrontEndFit, server: Server) -> dict[str, Any]:
