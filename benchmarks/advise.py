@@ -1,4 +1,4 @@
-"""Whether ``servetwin advise`` gives a run again from its metrics (docs/ADVISE.md).
+"""Whether ``servetwin advise`` gives a run again from its metrics (docs/how-to/ADVISE.md).
 
 python -m benchmarks.advise            all scalers
 python -m benchmarks.advise kpa apa    some of them

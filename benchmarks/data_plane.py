@@ -1,4 +1,4 @@
-"""The data plane: two tables of times, and how fast loads are simulated (see docs/DATA_PLANE.md).
+"""The data plane: two tables of times, and how fast loads are simulated (see docs/explanation/DATA_PLANE.md).
 
 python -m benchmarks.data_plane                 everything
 python -m benchmarks.data_plane fig21           one table or scenario

@@ -3,7 +3,8 @@
 python -m benchmarks.decode_relief             five seeds of three set-ups, a minute of CPU time
 python -m benchmarks.decode_relief seeds=3
 
-Live pairs share the layers of prompts (docs/LIVE_SCALING.md). In these runs the instances that serve also
+Live pairs share the layers of prompts (docs/explanation/LIVE_SCALING.md). In these runs the instances that
+serve also
 have less decode work while live instances load, as if decode steps were shared at no cost, in two ways:
 
 layers    A live instance with k of L layers adds k/(L-k) of an instance while k <= L/2, then a whole one:

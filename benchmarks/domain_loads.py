@@ -1,4 +1,5 @@
-"""Loads within an NVLink domain over several hosts, beside their closed forms (see docs/DATA_PLANE.md).
+"""Loads within an NVLink domain over several hosts, beside their closed forms (see
+docs/explanation/DATA_PLANE.md).
 
 python -m benchmarks.domain_loads               Llama-3-70B on eight GPUs of two hosts of a GB200 NVL72
 

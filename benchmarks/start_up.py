@@ -1,4 +1,5 @@
-"""What multicast is worth under each kind of start: time to capacity, attainment by system (docs/STARTUP.md).
+"""What multicast is worth under each kind of start: time to capacity, attainment by system
+(docs/explanation/STARTUP.md).
 
 python -m benchmarks.start_up                  the table, five seeds each
 python -m benchmarks.start_up seeds=1          fewer seeds
@@ -32,7 +33,7 @@ SETS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
         ("cluster=blitz_b", "trace=burstgpt_like", "trace.rate_scale=2", "system.instances.prefill_min=2"),
     ),
     "surge": (
-        "Llama-3-8B, 16 A100, surges of a code trace",  # that of docs/SYSTEMS.md
+        "Llama-3-8B, 16 A100, surges of a code trace",  # that of docs/reference/SYSTEMS.md
         ("cluster=blitz_b", "trace=azure_code_like", "trace.rate_scale=4", "trace.limit=3000"),
     ),
     "large": (

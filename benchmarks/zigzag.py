@@ -1,4 +1,4 @@
-"""What ZigZag's ILP costs and gives, beside its rule without a solver (see docs/decisions/0015).
+"""What ZigZag's ILP costs and gives, beside its rule without a solver (see docs/contributing/decisions/0015).
 
 python -m benchmarks.zigzag             all tables
 python -m benchmarks.zigzag equal       executable and ilp_free for equal batches, solved to the end

@@ -55,7 +55,7 @@ def lack_between(name: str, device: str) -> str | None:
 
 def best_first(names: Iterable[str], on_gpu: bool) -> tuple[str, ...]:
     """Sort by preference for runs that name no transport. On a GPU, copies from GPU to GPU come before ways
-    through host memory: 1,024 GB/s and 6 within an H200 (docs/GPU.md)."""
+    through host memory: 1,024 GB/s and 6 within an H200 (docs/how-to/GPU.md)."""
     return tuple(sorted(names, key=lambda name: on_gpu and name != peer_copy.NAME))
 
 

@@ -1,4 +1,5 @@
-"""The pictures of docs/GALLERY.md, from the commands of that page: ``python -m scripts.docs_pictures NAME``.
+"""The pictures of docs/papers/GALLERY.md, from the commands of that page: ``python -m scripts.docs_pictures
+NAME``.
 
 Needs a browser (``scripts/browser.py``) and pillow, which matplotlib brings.
 """

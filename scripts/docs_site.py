@@ -22,7 +22,7 @@ _OTHERS: Final = {
     "benchmarks/README.md": "benchmarks/README.html",
 }
 _PICTURES: Final = "docs/pictures"
-_NAV: Final = re.compile(r"^\| \[([\w./]+)\]\(([\w./]+)\) \| (.+) \|$", re.MULTILINE)
+_NAV: Final = re.compile(r"^\| \[([\w./-]+)\]\(([\w./-]+)\) \| (.+) \|$", re.MULTILINE)
 _NOT_IN_A_SLUG: Final = re.compile(r"[^\w\- ]")
 STYLE: Final = """
 :root{color-scheme:light dark;--bg:#fff;--side:#f6f7f9;--ink:#16202c;--soft:#5b6878;--line:#e3e7ec;

@@ -12,7 +12,7 @@ from typing import Final
 from servetwin.config.server_flags import NOT_MODELLED, SERVERS, Flag, of_servers, server_flags
 
 DOCS: Final = Path(__file__).resolve().parents[1] / "docs"
-PAGES: Final = ("FLAGS.md", "LIMITS.md")
+PAGES: Final = ("reference/FLAGS.md", "reference/LIMITS.md")
 _TABLE: Final = re.compile(r"<!-- flags: (\S+) -->\n.*?<!-- end of flags -->", re.DOTALL)
 
 

@@ -1,7 +1,7 @@
 """Records a real run as production would: a Prometheus server scrapes its metrics, and answers are kept.
 
 ``python -m scripts.record_production tests/data/production`` needs the program prometheus (Debian's package
-of that name) and takes five minutes. It writes the samples of docs/ADVISE.md: the answers of
+of that name) and takes five minutes. It writes the samples of docs/how-to/ADVISE.md: the answers of
 /api/v1/query_range in ``prometheus.json`` and a table such as Grafana exports in ``grafana.csv``.
 """
 

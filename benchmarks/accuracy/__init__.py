@@ -1,1 +1,1 @@
-"""Measured runs of serving engines beside simulations of the same servers and loads: docs/ACCURACY.md."""
+"""Measured runs of engines beside simulations of the same servers and loads: docs/explanation/ACCURACY.md."""

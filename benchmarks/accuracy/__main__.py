@@ -1,4 +1,5 @@
-"""Simulate every measured run that may be used and write docs/ACCURACY.md: errors, ranges, worst runs.
+"""Simulate every measured run that may be used and write docs/explanation/ACCURACY.md: errors, ranges, worst
+runs.
 
 python -m benchmarks.accuracy [out=FOLDER]   (out/accuracy if left out; needs SERVETWIN_REAL_RUNS and
                                               SERVETWIN_PROFILES; minutes, and goes on where it stopped)
@@ -20,7 +21,7 @@ from benchmarks.kv_memory import logged_values
 from serving.vocabulary.errors import UserError
 
 FOLDER: Final = Path("out") / "accuracy"
-PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "ACCURACY.md"
+PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "explanation" / "ACCURACY.md"
 
 
 def evaluation_in(place: Path, words: tuple[str, ...] = ()) -> Evaluation:

@@ -1,4 +1,4 @@
-"""docs/ACCURACY.md: how far simulations are from measured runs, written from the evaluation."""
+"""docs/explanation/ACCURACY.md: how far simulations are from measured runs, written from the evaluation."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final

@@ -4,7 +4,8 @@ python -m benchmarks.silicon rows=FILE [out=FOLDER] [left_out=true] [page=true]
 
 rows: a file in the form of AIConfigurator's table of measured runs. out: where results are kept, so that an
 interrupted evaluation goes on (out/silicon if left out). left_out=true: judges each row with constants that
-were fitted on the file's rows of other models or systems (minutes more). page=true: writes docs/SILICON.md.
+were fitted on the file's rows of other models or systems (minutes more). page=true: writes
+docs/explanation/SILICON.md.
 """
 
 from pathlib import Path
@@ -18,7 +19,7 @@ from benchmarks.silicon.runs import simulated
 from serving.vocabulary.errors import UserError
 
 FOLDER: Final = Path("out") / "silicon"
-PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "SILICON.md"
+PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "explanation" / "SILICON.md"
 _KEYS: Final = ("rows", "out", "left_out", "page")
 
 

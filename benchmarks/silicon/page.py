@@ -1,4 +1,4 @@
-"""docs/SILICON.md and what is printed: errors beside AIConfigurator's, coverage, refusals, constants."""
+"""docs/explanation/SILICON.md and what is printed: errors beside AIConfigurator's, coverage, constants."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final

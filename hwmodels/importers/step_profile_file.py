@@ -1,6 +1,6 @@
 """Reads and writes a whole-step profile: a folder with meta.yaml and steps.csv or steps.parquet.
 
-The format is in docs/PROFILES.md. A profile can also be made from Splitwise's table.
+The format is in docs/how-to/PROFILES.md. A profile can also be made from Splitwise's table.
 """
 
 import csv

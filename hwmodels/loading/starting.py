@@ -17,7 +17,7 @@ Terms = tuple[tuple[str, float], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Starting:
-    """The state before every start of a run (docs/STARTUP.md).
+    """The state before every start of a run (docs/explanation/STARTUP.md).
 
     kind: ``cold``, nothing exists; ``warm``, the process and its caches exist; ``hot``, the process sleeps
     there with its parameters in the memory of its host; ``pooled``, process, context, connections, kernels

@@ -1,6 +1,6 @@
 """A whole-step profile: measured iterations of a serving engine, and their setting.
 
-One row is one step: prompt chunks, decoding sequences, or both. docs/PROFILES.md has the format.
+One row is one step: prompt chunks, decoding sequences, or both. docs/how-to/PROFILES.md has the format.
 """
 
 from collections.abc import Sequence

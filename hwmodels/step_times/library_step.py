@@ -14,7 +14,7 @@ from hwmodels.step_times.aiconfigurator_library import asked_profile
 from hwmodels.step_times.op_table_step import OpTableStepModel
 from hwmodels.step_times.step_error import StepError, StepErrors
 
-_SOURCE: Final = "measured runs of vLLM with these step times (docs/SILICON.md)"
+_SOURCE: Final = "measured runs of vLLM with these step times (docs/explanation/SILICON.md)"
 # Of the smallest step's 87 us a layer on an H200, reading the weights of a rank of eight takes 10 us, and a
 # dozen kernels in a graph some 2 us each at least.
 _LEAST_SHARE: Final = 0.25
@@ -25,7 +25,7 @@ Factors = tuple[float, float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LibraryTerms:
-    """Constants fitted on measured runs (``python -m benchmarks.silicon``; docs/SILICON.md).
+    """Constants fitted on measured runs (``python -m benchmarks.silicon``; docs/explanation/SILICON.md).
 
     ``query_norm_s``: what the library leaves out of a layer with experts whose queries and keys are
     normalised: these norms, which exchange over the ranks if they are over all heads, rotary embedding, and

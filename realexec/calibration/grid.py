@@ -14,7 +14,8 @@ _LEAST_LAST: Final = 32
 
 
 class Step(NamedTuple):
-    """The contents of a step: the columns of a whole-step profile (docs/PROFILES.md) without its time."""
+    """The contents of a step: the columns of a whole-step profile (docs/how-to/PROFILES.md) without its
+    time."""
 
     prefill_tokens: int
     prefill_sequences: int

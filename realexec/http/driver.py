@@ -65,7 +65,8 @@ async def probe_pairs(servers: Sequence[Server], roles: Roles, timeout_s: float)
             words = str(error) or type(error).__name__
             raise UserError(
                 f"KV does not get from the server at {servers[source].address} to {servers[target].address} "
-                f"({words}): start them as docs/HTTP.md says, or write a system whose instances do both"
+                f"({words}): start them as docs/how-to/HTTP.md says, "
+                "or write a system whose instances do both"
             ) from None
         for server in (source, target):
             probed[server] = replace(probed[server], hands_over=True, token_ids=ids)

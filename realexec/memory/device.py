@@ -154,7 +154,8 @@ class MemoryApart:
 
 
 class Gpu:
-    """A CUDA device. All code that only a GPU can test is in this class (docs/GPU.md says what one has run).
+    """A CUDA device. All code that only a GPU can test is in this class (docs/how-to/GPU.md says what one
+    has run).
 
     The arena's pages are pinned, so that copies go by DMA. Each thread that copies has its own stream, which
     waits for the work submitted to the compute stream before. The compute stream never waits: a thread that

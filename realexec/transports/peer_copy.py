@@ -3,7 +3,8 @@
 If the device computes in the arena (a CPU), the copy is between arenas. A device with its own memory
 (``device=apart``, a GPU by CUDA IPC) shares a block of it; the arenas hold none of those bytes. Host-only
 data of the peer, copies of whole models, is read from its arena. A channel to the peer's listener passes the
-block and closes with the peer's process. Two workers on one GPU have run it; none on two (docs/GPU.md).
+block and closes with the peer's process. Two workers on one GPU have run it; none on two
+(docs/how-to/GPU.md).
 """
 
 import importlib.util

@@ -19,8 +19,8 @@ from realexec.worker.peers import Peers
 # Transfers of state that run at the same time; more of them wait for one to end.
 FETCHES: Final = 4
 STOPPED: Final = "it was stopped"
-# Waking a thread and returning the result takes 0.1 to 0.2 ms of CPU time (docs/REALEXEC.md); copying this
-# many bytes takes 0.01.
+# Waking a thread and returning the result takes 0.1 to 0.2 ms of CPU time (docs/explanation/REALEXEC.md);
+# copying this many bytes takes 0.01.
 SHORT_READ_BYTES: Final = 32 << 10
 SHORT_READ_S: Final = 0.0005
 

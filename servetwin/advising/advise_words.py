@@ -15,7 +15,7 @@ SCALERS: Final = (
     "hpa", "keda", "kpa", "apa", "token_velocity", "tokenscale", "heteroscale", "wva_v1", "wva_v2",
     "dynamo_throughput", "dynamo_load", "chiron",
 )  # fmt: skip
-"""Those that read metrics, in the order of docs/SCALERS.md."""
+"""Those that read metrics, in the order of docs/reference/SCALERS.md."""
 OWN: Final = {
     "columns": Wanted(list, items=str), "prefix_hits": Wanted(float), "simulate": Wanted(bool),
     "processes": Wanted(int), "json": Wanted(bool), "overwrite": Wanted(bool),

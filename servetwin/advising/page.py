@@ -31,7 +31,7 @@ from servetwin.run.heartbeat import left_text
 _FOOT: Final = (
     "An advised number is what the scaler, asked with the recorded metrics and instances, would have set; "
     "the record does not change by it. A simulated number is of a run in which the scaler acts. "
-    "docs/ADVISE.md says what is taken from the record."
+    "docs/how-to/ADVISE.md says what is taken from the record."
 )
 _MOST_CHANGES: Final = 80
 _RECORDED, _ADVISED, _SIMULATED = 1, 2, 3  # colours

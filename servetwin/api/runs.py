@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """``summary``: as summary.json (docs/METRICS.md). ``requests``: a row per finished request, times in ms.
+    """``summary``: as summary.json (docs/reference/METRICS.md). ``requests``: a row per finished request,
+    times in ms.
 
     ``unserved``: a row per rejected or failed one. ``config``: config.yaml. ``report``: report.html.
     ``folder``: where the results are, None where none was named.

@@ -18,7 +18,7 @@ MEANS: Final = "means.csv"
 
 @dataclass(frozen=True)
 class Sweep:
-    """``table``: a row per point, its values and every number of its summary (docs/SWEEP.md).
+    """``table``: a row per point, its values and every number of its summary (docs/how-to/SWEEP.md).
 
     ``means``: mean and ends of the 95 % interval over seeds, per setting and number. ``refused``: point and
     why.

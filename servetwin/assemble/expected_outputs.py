@@ -18,7 +18,7 @@ def expected_tokens(config: RunConfig, workload: Workload, limits: LengthLimits)
 
     The trace's mean after the caps with engine.reserve=mean; engine.expected_new_tokens for requests of
     which nobody named a cap. Engines that reserve such a request's whole context would decode a handful at a
-    time: current ones take memory as it is written and preempt (docs/decisions/0024).
+    time: current ones take memory as it is written and preempt (docs/contributing/decisions/0024).
     """
     if not len(workload):
         return 0

@@ -61,7 +61,7 @@ BASE: Final = {
     "cluster": "local", "workers": "2", "model": "tiny_llama", "trace": "azure_conv_like",
     "trace.limit": "40", "trace.tokens_scale": "0.1", "series.period_s": "0.1",
 }  # fmt: skip
-# Loads below, near and above the capacity of the initial instances: the regimes of docs/COMPARE.md.
+# Loads below, near and above the capacity of the initial instances: the regimes of docs/how-to/COMPARE.md.
 LOADS: Final = {"light": 0.3, "knee": 0.8, "overload": 1.3}
 _MIGRATES: Final = {
     "system": "vllm", "system/migration": "least_loaded", "system/dispatch": "round_robin",

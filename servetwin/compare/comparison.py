@@ -83,8 +83,8 @@ def _is_same_place(name: str, path: Path) -> bool:
 # The load of the simulated system when a request arrived: light, knee or overload.
 
 REGIMES: Final = ("light", "knee", "overload")
-# ServeTwin's own definition: how often requests wait, within this time around an arrival. docs/COMPARE.md
-# has the runs from which the two bounds were read.
+# ServeTwin's own definition: how often requests wait, within this time around an arrival.
+# docs/how-to/COMPARE.md has the runs from which the two bounds were read.
 WINDOW_S: Final = 30.0
 KNEE_FROM: Final = 0.4
 OVERLOAD_FROM: Final = 0.8

@@ -130,7 +130,7 @@ class ModelConfig:
         read_by=(readers.MODELS_THAT_DECODE, readers.SIMULATION),
     )
     pp: int = key(
-        "pipeline stages of a replica, each on `model.tp` GPUs ([PIPELINE](PIPELINE.md)); "
+        "pipeline stages of a replica, each on `model.tp` GPUs ([PIPELINE](../explanation/PIPELINE.md)); "
         "every engine preset, in static systems",
         default=1,
         within=COUNT,
@@ -142,15 +142,17 @@ class ModelConfig:
         read_by=(STAGED_REPLICAS,),
     )
     precision: str | None = key(
-        "the number format that the matrices of its layers are stored in ([PRECISION](PRECISION.md)); "
-        "null: as its config.json says, models of the catalogue as they are published ([MODELS](MODELS.md))",
+        "the number format that the matrices of its layers are stored in "
+        "([PRECISION](../reference/PRECISION.md)); "
+        "null: as its config.json says, models of the catalogue as they are published "
+        "([MODELS](../reference/MODELS.md))",
         default=None,
         choices=PRECISIONS,
         omit=None,
         read_by=(readers.MODELS_THAT_DECODE, readers.SIMULATION),
     )
     checkpoint: str | None = key(
-        "the folder from which workers read parameters ([REALEXEC](REALEXEC.md#models)); its "
+        "the folder from which workers read parameters ([REALEXEC](../explanation/REALEXEC.md#models)); its "
         "configuration must be that of the model. Null: random parameters",
         default=None,
         omit=None,
@@ -178,7 +180,7 @@ class ClusterConfig:
     gpu: str = key(
         "the catalogue's GPU. For `cluster=local` (a simulation: `local_4x1` too) it can be "
         "set: the GPU that this machine's workers have, with `device=cuda`; a model must fit "
-        "into its memory ([GPU](GPU.md))"
+        "into its memory ([GPU](../how-to/GPU.md))"
     )
     gpus: int = key(
         "GPUs; the cluster has `cluster.gpus / (model.tp x model.pp)` replicas. Settable for "
@@ -195,7 +197,7 @@ class ClusterConfig:
     )
     links: str = key(
         "`measured`: `nic`, `ssd` and `pcie` of `cluster=local` (a simulation: `local_4x1`) "
-        "have the rates of the [calibration](CALIBRATE.md#measured-links) in "
+        "have the rates of the [calibration](../how-to/CALIBRATE.md#measured-links) in "
         "`engine.profile`, except those set explicitly",
         default=GIVEN,
         choices=LINKS,
@@ -232,7 +234,8 @@ class SeriesConfig:
     """Whether a run records its load over time, and how often."""
 
     period_s: float | None = key(
-        "seconds between rows of `series.parquet` ([METRICS](METRICS.md#load-over-time-seriesparquet)); "
+        "seconds between rows of `series.parquet` "
+        "([METRICS](../reference/METRICS.md#load-over-time-seriesparquet)); "
         "null: no series",
         default=None,
         within=Range(low=MIN_SERIES_PERIOD_S),
@@ -250,7 +253,7 @@ class DriverConfig:
         "the actions that the driver executes: null (all), `realexec` (those of real "
         "workers), `http` (those of stock engines), or a list such as "
         "`[assign,run,reject,interrupt,preempt]`; a system that may request others is refused "
-        "([FAULTS](FAULTS.md#a-driver-that-carries-out-less))",
+        "([FAULTS](../how-to/FAULTS.md#a-driver-that-carries-out-less))",
         default=None,
     )
 
@@ -287,7 +290,7 @@ class RunConfig:
     )
     uncertainty: str = key(
         "`on`: two more runs, at the ends of the step times' error, give every number a range "
-        "([HOW_FAR_OFF](HOW_FAR_OFF.md)); `off`: no range",
+        "([HOW_FAR_OFF](../explanation/HOW_FAR_OFF.md)); `off`: no range",
         default=ON,
         choices=UNCERTAINTIES,
         omit=OFF,
@@ -307,7 +310,7 @@ class RunConfig:
     )
     transport: str | None = key(
         "the transport by which workers read each other's memory; null: the first of them "
-        "that this machine supports ([REALEXEC](REALEXEC.md#bytes))",
+        "that this machine supports ([REALEXEC](../explanation/REALEXEC.md#bytes))",
         default=None,
         choices=TRANSPORTS,
         read_by=(readers.REAL_WORKERS,),
@@ -316,7 +319,7 @@ class RunConfig:
     )
     launcher: str = key(
         "where workers are started: `local` (processes of this machine) or `ray` "
-        "([MANY_HOSTS](MANY_HOSTS.md))",
+        "([MANY_HOSTS](../how-to/MANY_HOSTS.md))",
         default=LAUNCHERS[0],
         choices=LAUNCHERS,
         read_by=(readers.REAL_WORKERS,),
@@ -328,14 +331,15 @@ class RunConfig:
     )
     device: str = key(
         "the device that workers compute on: `cpu`, `cuda`, `cuda:N`, or `apart`, a CPU that "
-        "copies like a GPU ([GPU](GPU.md))",
+        "copies like a GPU ([GPU](../how-to/GPU.md))",
         default=CPU,
         read_by=(readers.REAL_WORKERS,),
         kind="realexec",
         omit=CPU,
     )
     world: str = key(
-        "`workers` of this machine, or `http`, servers that run already or are started ([HTTP](HTTP.md))",
+        "`workers` of this machine, or `http`, servers that run already or are started "
+        "([HTTP](../how-to/HTTP.md))",
         default=WORKERS,
         choices=WORLDS,
         kind="realexec",

@@ -33,7 +33,7 @@ PREEMPTIONS: Final = ("recompute", "swap")
 RECOMPUTE: Final = PREEMPTIONS[0]
 # GiB of host memory per GPU: --swap-space of vLLM 0.1.7, whose host blocks have the GPU blocks' size.
 SWAP_SPACE_GIB: Final = 4.0
-# The cap that was the default until outputs ran at their own length (docs/decisions/0024).
+# The cap that was the default until outputs ran at their own length (docs/contributing/decisions/0024).
 EXPECTED_NEW_TOKENS: Final = 2048
 # At 3, four of five choices are the first expert's, if each token may choose it once.
 MAX_EXPERT_SKEW: Final = 3.0
@@ -155,12 +155,12 @@ class EngineConfig:
     asynchronous: bool = key(
         "the engine chooses a step while the previous one runs, so what happens in a step "
         "counts one step later (vLLM's `--async-scheduling`; [decision "
-        "0009](decisions/0009-asynchronous-scheduling-is-a-late-view.md)); simulations only",
+        "0009](../contributing/decisions/0009-asynchronous-scheduling-is-a-late-view.md)); simulations only",
         read_by=(MODELS_THAT_DECODE,),
     )
     prefix_caching: bool = key(
         "a request computes only tokens that no block still holds from earlier prompts and "
-        "answers, or from itself before a preemption ([PREFIX_CACHING](PREFIX_CACHING.md)); "
+        "answers, or from itself before a preemption ([PREFIX_CACHING](../how-to/PREFIX_CACHING.md)); "
         "simulations only",
         read_by=(MODELS_THAT_DECODE,),
     )
@@ -208,7 +208,7 @@ class EngineConfig:
     )
     reserve_activation_bytes: int | None = key(
         "bytes per GPU kept free of KV; null: what vLLM's own profiling keeps by its limits, from 0.7 on "
-        "([HOW_FAR_OFF](HOW_FAR_OFF.md#kv-memory)), for other engines the catalogue's number",
+        "([HOW_FAR_OFF](../explanation/HOW_FAR_OFF.md#kv-memory)), for other engines the catalogue's number",
         default=None,
         within=NOT_NEGATIVE,
     )
@@ -216,14 +216,14 @@ class EngineConfig:
         "cap of requests whose trace gives none; prompt + cap must fit a replica's KV memory, "
         "else the request is rejected. null: what the context and the KV memory leave after "
         "the prompt, so outputs have the trace's length ([decision "
-        "0024](decisions/0024-outputs-have-the-traces-length.md))",
+        "0024](../contributing/decisions/0024-outputs-have-the-traces-length.md))",
         default=None,
         within=COUNT,
         read_by=(MODELS_THAT_DECODE,),
     )
     max_model_len: int | None = key(
         "longest context of a request, prompt and output, in tokens; null: the model's. A "
-        "longer request is rejected by itself ([METRICS](METRICS.md#which-requests-count)); a "
+        "longer request is rejected by itself ([METRICS](../reference/METRICS.md#which-requests-count)); a "
         "value above the model's is allowed and labelled",
         default=None,
         within=Range(low=2),
@@ -247,7 +247,8 @@ class EngineConfig:
         "to the profile, else the catalogue's coefficients), `calibrated_roofline` (fitted to "
         "a profile), `roofline` (datasheet), `aiconfigurator` (NVIDIA's library of measured operations), or "
         "`auto`: the profile if there is one, else catalogue coefficients, else for quantised models and "
-        "mixtures of experts that library, else the datasheet ([STEP_TIMES.md](STEP_TIMES.md))",
+        "mixtures of experts that library, else the datasheet "
+        "([STEP_TIMES.md](../explanation/STEP_TIMES.md))",
         default="auto",
         choices=STEP_TIMES,
         read_by=(MODELS_THAT_DECODE,),
@@ -261,7 +262,7 @@ class EngineConfig:
     )
     profile: str | None = key(
         "a file of operation tables, from `servetwin profile import`, or a folder of measured "
-        "whole steps ([PROFILES](PROFILES.md))",
+        "whole steps ([PROFILES](../how-to/PROFILES.md))",
         default=None,
         read_by=(MODELS_THAT_DECODE,),
     )
@@ -276,7 +277,7 @@ class EngineConfig:
     )
     data_parallel_size: int = key(
         "engines that run their steps together and share the experts of a mixture; each has "
-        "its own requests and attention ([MOE](MOE.md))",
+        "its own requests and attention ([MOE](../explanation/MOE.md))",
         default=1,
         within=COUNT,
         read_by=(MODELS_THAT_DECODE,),
@@ -314,14 +315,14 @@ class EngineConfig:
     front_end: FrontEndConfig = key(
         "the way of a request to the engine and of its tokens to the client; `engine.front_end=none`: "
         "requests are handed to the engine; `engine.front_end=FILE`: as `realexec calibrate URL` measured it "
-        "([METRICS](METRICS.md#at-the-engine-and-at-the-client)); simulations only",
+        "([METRICS](../reference/METRICS.md#at-the-engine-and-at-the-client)); simulations only",
         omit=WITHOUT_FRONT_END,
         read_by=(MODELS_THAT_DECODE, readers.SIMULATION),
     )
     exact: bool = key("one event per step instead of coalesced runs; same result, slower", default=False)
     preemption: str = key(
         "`recompute`: the KV of a preempted request is dropped and computed again; `swap`: it "
-        "[goes to host memory](MIGRATION.md#preemption-by-swap) and comes back, as in vLLM "
+        "[goes to host memory](../explanation/MIGRATION.md#preemption-by-swap) and comes back, as in vLLM "
         "0.1 to 0.6",
         default=RECOMPUTE,
         choices=PREEMPTIONS,

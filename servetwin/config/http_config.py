@@ -57,7 +57,7 @@ class HttpConfig:
     start: str | None = key(
         "in place of `http.servers`: the command that starts a server as an instance, such as `vllm serve "
         "MODEL --port {port}`; `{port}` is required, `{server}` is its number "
-        "([HTTP](HTTP.md#start-and-stop-servers))",
+        "([HTTP](../how-to/HTTP.md#start-and-stop-servers))",
         default=None,
         omit=None,
     )
@@ -103,7 +103,7 @@ class MetricsConfig:
 
     port: int | None = key(
         "a port of 127.0.0.1 that serves the run's metrics to Prometheus while it lasts; 0: "
-        "any free port, which is printed ([HTTP](HTTP.md#metrics-and-logs)); null: none",
+        "any free port, which is printed ([HTTP](../how-to/HTTP.md#metrics-and-logs)); null: none",
         default=None,
         within=Range(low=0, high=65535),
     )

@@ -95,7 +95,7 @@ class InstancesConfig:
         "where requests wait if instances do both: `common` (one queue, from which instances "
         "take one pass at a time), `per_instance` (`system/dispatch` chooses at arrival); "
         "null: `common` with a scaler, else `per_instance` "
-        "([SYSTEMS.md](SYSTEMS.md#how-an-instance-comes-and-goes))",
+        "([SYSTEMS.md](../reference/SYSTEMS.md#how-an-instance-comes-and-goes))",
         default=None,
         choices=QUEUES,
         read_by=(MODELS_THAT_DECODE,),
@@ -104,7 +104,7 @@ class InstancesConfig:
         "what a new instance finds: `cold` (nothing), `warm` (its process and caches, no "
         "parameters), `hot` (a sleeping process, its parameters in its host's memory), "
         "`pooled` (all but parameters); null: as `engine.start_up` declares "
-        "([STARTUP.md](STARTUP.md))",
+        "([STARTUP.md](../explanation/STARTUP.md))",
         default=None,
         choices=KINDS,
     )
@@ -149,7 +149,7 @@ class InstancesConfig:
     scheduling_policy: str = key(
         "the order in which requests wait and are preempted: `fcfs`, by `priority`, or high "
         "priority `before_last` as in Llumnix's artefact "
-        "([MIGRATION.md](MIGRATION.md#priorities)); not with live scaling",
+        "([MIGRATION.md](../explanation/MIGRATION.md#priorities)); not with live scaling",
         default="fcfs",
         choices=SCHEDULING_POLICIES,
         read_by=(MODELS_THAT_DECODE,),

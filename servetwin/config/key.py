@@ -1,7 +1,7 @@
 """What is declared of a configuration key at its field: all that its name, type and default do not say.
 
-``--help``, errors, ``config.yaml``, the tables of docs/CONFIGURATION and the refusal of keys that a run does
-not read are made from it, so a new key is one field.
+``--help``, errors, ``config.yaml``, the tables of docs/reference/CONFIGURATION and the refusal of keys that
+a run does not read are made from it, so a new key is one field.
 """
 
 import dataclasses
@@ -64,7 +64,8 @@ WRITTEN: Final = object()  # in config.yaml whatever its value
 class Key:
     """The declaration of one key, or of all keys of a nested configuration.
 
-    ``meaning``: for help and docs, in Markdown; links are relative to docs/. ``within``: the allowed numbers.
+    ``meaning``: for help and docs, in Markdown; links are relative to a folder of docs/. ``within``: the
+    allowed numbers.
     ``choices``: the allowed words. ``read_by``: each must be in a run, or the key is refused there.
     ``options``: the options of its group that use the key; if it is ``required`` it must have a value with
     them, and with any other option it must be null. ``kind``: the only kind of run that has the key.
@@ -122,7 +123,7 @@ class DeclaredKey:
 
 
 def _plain_link(link: "re.Match[str]") -> str:
-    page = f"docs/{link[2]}" if link[2] else "docs/CONFIGURATION.md"
+    page = f"docs/{link[2]}" if link[2] else "docs/reference/CONFIGURATION.md"
     name = link[2].rpartition("/")[2].removesuffix(".md")
     return page if link[1] in (name, link[2]) else f"{link[1]} ({page})"
 

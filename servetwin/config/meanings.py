@@ -7,7 +7,7 @@ from servetwin.config.key import declared_keys
 
 _CLUSTER: Final = "cluster=GPU_xN (cluster=h100_x8: eight H100s)"
 _RATE: Final = ("trace.rate_per_s=VALUE",)
-_LENGTHS: Final = "trace.lengths=NAME (docs/TRACES.md lists the lengths of drawn traces)"
+_LENGTHS: Final = "trace.lengths=NAME (docs/reference/TRACES.md lists the lengths of drawn traces)"
 
 # The words to write -> the names that people give them, without their group.
 _NAMES: Final[Mapping[str, str]] = {

@@ -51,7 +51,8 @@ class MigrationConfig:
         within=NOT_NEGATIVE,
     )
     victims: str = key(
-        "`neighbour`: the request that would be preempted [migrates instead](BEYOND_LLUMNIX.md#victims)",
+        "`neighbour`: the request that would be preempted [migrates "
+        "instead](../papers/BEYOND_LLUMNIX.md#victims)",
         default=VICTIMS[0],
         choices=VICTIMS,
     )
@@ -62,7 +63,8 @@ class MigrationConfig:
         read_by=(MIGRATING_VICTIMS,),
     )
     into_loading: bool = key(
-        "also migrate to an instance that [is still loading](BEYOND_LLUMNIX.md#instances-that-still-load)",
+        "also migrate to an instance that [is still "
+        "loading](../papers/BEYOND_LLUMNIX.md#instances-that-still-load)",
         default=False,
         omit=False,
     )

@@ -101,7 +101,7 @@ class PipelineConfig:
     )
     live: bool = key(
         "a loading replica runs its loaded layers, a serving one the others; with KV it needs "
-        "`pipeline.moves` ([LANGUAGE_STAGES](LANGUAGE_STAGES.md))",
+        "`pipeline.moves` ([LANGUAGE_STAGES](../explanation/LANGUAGE_STAGES.md))",
         default=False,
     )
     moves: bool = key(

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 SERVERS: Final[Mapping[str, str]] = {"vllm": "vllm serve", "sglang": "SGLang's server"}
-PAGE: Final = "docs/LIMITS.md"
+PAGE: Final = "docs/reference/LIMITS.md"
 VALUE: Final = "VALUE"
 
 # Group of flags -> why no flag of it is modelled.

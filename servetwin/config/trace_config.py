@@ -49,7 +49,7 @@ class TraceConfig:
         "a file to read; null: search for the named trace. `trace=file` needs it", default=None
     )
     format: str | None = key(
-        "how to read it ([formats](TRACES.md#formats-that-are-read)); null: the published "
+        "how to read it ([formats](../reference/TRACES.md#formats-that-are-read)); null: the published "
         "format of the named trace; for `trace=file`, detected from its first bytes",
         default=None,
     )
@@ -71,7 +71,7 @@ class TraceConfig:
         also=("duration", "duration_s", "seconds"),
     )
     lengths: str | None = key(
-        "[lengths](TRACES.md#drawn-traces) to draw instead of the trace's own; for a drawn "
+        "[lengths](../reference/TRACES.md#drawn-traces) to draw instead of the trace's own; for a drawn "
         "trace with a parameter of that name, that parameter",
         default=None,
         read_by=(MODELS_THAT_DECODE,),
@@ -79,7 +79,7 @@ class TraceConfig:
     length_ratio: float | None = key(
         "with lengths in tokens such as `1024x1024`: uniform whole numbers from this share of each up "
         "to all of it, prompts and outputs independently "
-        "([TRACES](TRACES.md#as-benchmark-clients-load-a-server))",
+        "([TRACES](../reference/TRACES.md#as-benchmark-clients-load-a-server))",
         default=None,
         within=RATIO,
         read_by=(MODELS_THAT_DECODE,),
@@ -93,7 +93,7 @@ class TraceConfig:
     )
     identities: bool = key(
         "shared prompt content counts if the trace has it and `engine.prefix_caching` is on "
-        "([PREFIX_CACHING](PREFIX_CACHING.md))",
+        "([PREFIX_CACHING](../how-to/PREFIX_CACHING.md))",
         default=True,
         read_by=(PREFIX_CACHING,),
     )
@@ -111,13 +111,13 @@ class TraceConfig:
     )
     utilization: float | None = key(
         "or the arrival rate as a share of [the estimated "
-        "capacity](METRICS.md#capacity_req_per_s-and-traceutilization)",
+        "capacity](../reference/METRICS.md#capacity_req_per_s-and-traceutilization)",
         default=None,
         within=UTILIZATION,
     )
     prefill_share: float | None = key(
         "or the mean share of the prompt tokens that the cluster can prefill "
-        "([rule](TRACES.md#the-rule-of-cluster-capacity))",
+        "([rule](../reference/TRACES.md#the-rule-of-cluster-capacity))",
         default=None,
         within=UTILIZATION,
     )
@@ -137,7 +137,7 @@ class TraceConfig:
     )
     resample: str | None = key(
         "`block`: a recorded trace's requests are drawn again in blocks, by `seed` "
-        "([TRACES](TRACES.md#drawing-requests-again))",
+        "([TRACES](../reference/TRACES.md#drawing-requests-again))",
         default=None,
         choices=RESAMPLES,
         omit=None,
@@ -152,7 +152,7 @@ class TraceConfig:
     clients: int | None = key(
         "a closed loop: this many clients take turns at the requests, and each sends its next "
         "request when its last has ended; arrival times are not the trace's "
-        "([TRACES](TRACES.md#closed-loop))",
+        "([TRACES](../reference/TRACES.md#closed-loop))",
         default=None,
         within=Range(low=1, high=MAX_CLIENTS),
         omit=None,
@@ -176,7 +176,7 @@ class TraceConfig:
     warmup_requests: int = key(
         "copies of the first request that the clients send first, all at once; the others follow when the "
         "last of these has ended. No metric counts them "
-        "([TRACES](TRACES.md#as-benchmark-clients-load-a-server))",
+        "([TRACES](../reference/TRACES.md#as-benchmark-clients-load-a-server))",
         default=0,
         within=Range(low=0, high=MAX_CLIENTS),
         read_by=(CLOSED_LOOP,),
@@ -184,7 +184,7 @@ class TraceConfig:
     )
     client_timeout_s: float | None = key(
         "seconds after which a client that has not got its last token closes its connection; null: clients "
-        "wait for ever ([METRICS](METRICS.md#clients-that-give-up))",
+        "wait for ever ([METRICS](../reference/METRICS.md#clients-that-give-up))",
         default=None,
         within=POSITIVE,
         omit=None,

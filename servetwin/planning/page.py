@@ -20,7 +20,7 @@ from servetwin.report.page_parts import charts
 
 _FOOT: Final = (
     "Every number is of a simulated run; a run that missed the objective for certain was stopped, and has a "
-    "bound in place of a number. docs/PLAN.md says how sizes are searched and what is assumed."
+    "bound in place of a number. docs/how-to/PLAN.md says how sizes are searched and what is assumed."
 )
 
 

@@ -1,6 +1,6 @@
 """The metrics sink of simulated and real runs: columns and sketches during the run, the summary after it.
 
-Definitions are those of docs/METRICS.md.
+Definitions are those of docs/reference/METRICS.md.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ NAMES: Final = frozenset(
         "energy.decode_memory_bandwidth_share", "energy.decode_tensor_share",
     }
 )  # fmt: skip
-# Of some runs: their names depend on the system, the cluster and what happens (docs/METRICS.md).
+# Of some runs: their names depend on the system, the cluster and what happens (docs/reference/METRICS.md).
 SECTIONS: Final = (
     "cache", "client_timeouts", "clients", "control", "copies", "cuts", "data_parallel", "decisions",
     "energy", "failed_reasons", "faults", "fragmentation", "groups", "host_cache_bytes", "instances",

@@ -52,8 +52,8 @@ def sweep_page(
 
 def _foot(sweep: SweepRuns) -> str:
     if not has_intervals(sweep):
-        return "One run of each setting: there is no interval. docs/SWEEP.md says how to get one."
-    return "Intervals are 95 % of Student's t over the seeds; docs/SWEEP.md says what they rest on."
+        return "One run of each setting: there is no interval. docs/how-to/SWEEP.md says how to get one."
+    return "Intervals are 95 % of Student's t over the seeds; docs/how-to/SWEEP.md says what they rest on."
 
 
 def has_intervals(sweep: SweepRuns) -> bool:

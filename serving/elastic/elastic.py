@@ -1,7 +1,7 @@
 """The elastic controller: when it looks at a model, and which policy decides about the model's instances.
 
 Once per period of the load monitor the controller looks at every model about which something has changed. It
-looks at a model without instances as soon as a request arrives; docs/STATES.md has the table.
+looks at a model without instances as soon as a request arrives; docs/contributing/STATES.md has the table.
 ``serving.elastic.deployment`` carries out what the policies decide.
 """
 

@@ -1,8 +1,8 @@
 """Which GPUs belong to which instance: slots, their occupation, and the state of every instance.
 
 A slot is a group of GPUs of one host that could serve a model, or of whole hosts of one scale-up domain if an
-instance has more GPUs than a host (``serving.elastic.free_groups``). docs/STATES.md has the table of states
-and events of an instance.
+instance has more GPUs than a host (``serving.elastic.free_groups``). docs/contributing/STATES.md has the
+table of states and events of an instance.
 """
 
 from collections import Counter

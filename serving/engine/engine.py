@@ -1,7 +1,7 @@
 """The engine of one replica: its queue, its running set and its KV memory, as a state machine.
 
-It applies what a batcher chooses and does not depend on the kind of batcher. docs/STATES.md has the table of
-its states and events.
+It applies what a batcher chooses and does not depend on the kind of batcher. docs/contributing/STATES.md has
+the table of its states and events.
 
 An arrival interrupts a run if it may change it. After a report a new pass is chosen unless the run continues.
 Requests whose KV comes from another replica (``join_batch``) join decode steps in progress at the next

@@ -15,7 +15,8 @@ from serving.vocabulary.request import Request, demand_tokens
 
 # What a router may assume to be in the KV memory of replicas: the prompts that it sent there.
 # No engine is asked. What an engine holds now depends on how far its run has come, which the controller
-# learns only with the next report (docs/decisions/0005); what was sent where changes with requests alone.
+# learns only with the next report (docs/contributing/decisions/0005); what was sent where changes with
+# requests alone.
 # Routers without reports from the engines do the same (NVIDIA Dynamo with ``--no-kv-events``; the
 # estimating prefix scorer of the Kubernetes Gateway API Inference Extension).
 

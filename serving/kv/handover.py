@@ -10,7 +10,7 @@ Each batch is a move (``serving.kv.moves``). Pieces of its KV at other instances
 the target too. A prefill instance that switched to decode first fetches the pieces of what it computed,
 several at a time and besides a batch that is sent to it. An instance may send several pieces at a time.
 Pieces at a decode instance count as room that it reserves. What happens to requests when instances are lost:
-docs/STATES.md.
+docs/contributing/STATES.md.
 """
 
 from collections import deque

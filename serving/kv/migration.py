@@ -4,7 +4,8 @@ A migration is a move (``serving.kv.moves``) in stages. Each stage begins betwee
 reserves blocks at the destination, which may refuse. All stages but the last copy full blocks while the
 request decodes. For the last stage the request leaves its batch: the rest is copied, a control time is added,
 and the request continues at the destination. Until then its KV belongs to the source, and an aborted
-migration costs only time. docs/MIGRATION.md lists what each instance has when, docs/STATES.md has the table.
+migration costs only time. docs/explanation/MIGRATION.md lists what each instance has when,
+docs/contributing/STATES.md has the table.
 
 Both ends halt before a stage begins (``serving.engine.boundary``), so coalesced and step-by-step runs agree
 there. During a copy both ends run without further reports. A destination that still loads

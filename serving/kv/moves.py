@@ -5,7 +5,8 @@ replicas with pieces free their blocks. If the request keeps decoding (``serving
 reserves blocks for what it sends. Before the commit the move may be aborted: transfers in progress are
 stopped (``StopSend``), the target frees its blocks, and the KV stays where it was. A stage is a set of sends
 that begin together; it ends when all of them have ended. If source and target are the same, the batch stays
-and only its pieces at other replicas are sent. docs/STATES.md has the table of states and events.
+and only its pieces at other replicas are sent. docs/contributing/STATES.md has the table of states and
+events.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -2,7 +2,7 @@
 
 If the first layers ran on the target, their KV is sent to the replica that ran the last ones. This is a move
 whose batch stays (``serving.kv.moves``). Meanwhile the request is outgoing on the replica where it will
-decode: its prompt is computed and its memory is kept. States: docs/STATES.md.
+decode: its prompt is computed and its memory is kept. States: docs/contributing/STATES.md.
 """
 
 from collections.abc import Mapping

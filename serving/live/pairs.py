@@ -5,8 +5,8 @@ runs the layers it has. A source finishes its current work and then pulls the ea
 done, with its activations, and runs the other layers. Once fully loaded, the target finishes what it has
 begun and becomes an ordinary instance. Pairing is dynamic: the source of a batch is the first idle one. A
 batch changes instances at a layer boundary only. If the earliest batch is running, a source claims it and
-waits for the layer to end, instead of taking a later batch or prompts from the queue. docs/STATES.md has the
-tables of batches and pairs.
+waits for the layer to end, instead of taking a later batch or prompts from the queue.
+docs/contributing/STATES.md has the tables of batches and pairs.
 
 A batch with a ``quota`` is planned: the target runs ``quota`` layers of it, then a source the others, planned
 batches in order; it is claimed during the last of these layers. Quotas end once the target is fully loaded.

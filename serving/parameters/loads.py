@@ -1,7 +1,7 @@
 """Loads in progress: the control plane's record of parameters in transit, from request to last layer.
 
-For each target a load is in progress, complete or stopped (docs/STATES.md); layers that arrived before the
-stop stay. A load is forgotten once it is in progress for none of its targets.
+For each target a load is in progress, complete or stopped (docs/contributing/STATES.md); layers that arrived
+before the stop stay. A load is forgotten once it is in progress for none of its targets.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,7 @@
 """The metrics of one model as a scaler in production has them: scraped at intervals, averaged and late.
 
 A scaler with ``reads_signals = True`` finds them in ``ScalingView.signals``. Names of vLLM's metrics are in
-docs/SCALERS.md.
+docs/reference/SCALERS.md.
 """
 
 from typing import Final

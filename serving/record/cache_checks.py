@@ -1,4 +1,4 @@
-"""Invariants of cached KV blocks (invariant 2 of docs/INVARIANTS.md)."""
+"""Invariants of cached KV blocks (invariant 2 of docs/contributing/INVARIANTS.md)."""
 
 from collections.abc import Iterator
 

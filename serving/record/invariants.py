@@ -1,4 +1,4 @@
-"""Checks the invariants after every event (docs/INVARIANTS.md has the numbers used here)."""
+"""Checks the invariants after every event (docs/contributing/INVARIANTS.md has the numbers used here)."""
 
 from collections.abc import Iterable
 

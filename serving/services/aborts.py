@@ -3,7 +3,7 @@
 What holds a request decides when it can go (``AbortState``): a queue gives it up at once, a batch at its next
 step boundary. What runs layers of it, or moves its KV, is not stopped: the request goes when that is over. A
 request that finishes or fails before has ended as such; then nothing is left to do. An ``Abort`` among the
-actions is the end of its request. docs/STATES.md has the table of states and events.
+actions is the end of its request. docs/contributing/STATES.md has the table of states and events.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,8 +1,8 @@
 """One data-parallel group: ranks with a scheduler, a queue and KV memory each, whose steps begin together.
 
 Every forward pass of a mixture of experts has collectives over all ranks, so each rank waits for the slowest.
-A rank without work runs a dummy step (vLLM 0.19: DPEngineCoreProc.run_busy_loop). docs/STATES.md has the
-table of states and events.
+A rank without work runs a dummy step (vLLM 0.19: DPEngineCoreProc.run_busy_loop).
+docs/contributing/STATES.md has the table of states and events.
 
 A step takes as long as the slowest rank's own part, plus the experts' time for the tokens of all ranks. Step
 times of decoding ranks are linear, so a series of steps in which no batch changes is one event. A rank

@@ -6,7 +6,7 @@ of this is additions and maxima of fixed-point integers.
 
 If at every stage the same of the two reasons holds round after round, the ends of a batch's steps lie on
 parabolas of one curvature, that of the batch it waits for. Such rounds are added up at once, up to the first
-in which the other reason would hold (docs/PIPELINE.md says why this is exact).
+in which the other reason would hold (docs/explanation/PIPELINE.md says why this is exact).
 """
 
 from typing import Final

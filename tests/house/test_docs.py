@@ -29,7 +29,7 @@ def test_tests_that_are_named_exist(page: Path) -> None:
 
 def test_the_tree_has_every_room_and_no_other() -> None:
     """Folders of the first code block behind "Where is what": indented ones belong to the one above."""
-    text = (ROOT / "docs" / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "contributing" / "ARCHITECTURE.md").read_text(encoding="utf-8")
     told, package = set[str](), ""
     for line in text.split("## Where is what")[1].split("```")[1].splitlines():
         names = re.findall(r"([a-z_]+)/", line[:20])

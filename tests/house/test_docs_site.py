@@ -77,13 +77,13 @@ def test_a_link_that_leads_nowhere_is_told(tmp_path: Path) -> None:
 
 
 def test_the_gallery_has_every_picture_with_the_commands_that_make_it() -> None:
-    text = (ROOT / "docs/GALLERY.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs/papers/GALLERY.md").read_text(encoding="utf-8")
     lines = [shlex.split(line) for line in text.replace("\\\n", " ").splitlines() if line.startswith("    ")]
     assert len(docs_pictures.GALLERY) == 6
     for picture in docs_pictures.EVERY:
         path = docs_pictures.PICTURES / f"{picture.name}.png"
         assert path.read_bytes().startswith(b"\x89PNG") and path.stat().st_size <= docs_pictures.MOST_BYTES
-        assert f"](pictures/{picture.name}.png)" in text
+        assert f"](../pictures/{picture.name}.png)" in text
         for command in picture.commands:
             assert shlex.split(command) in lines, command
     there = {path.stem for path in docs_pictures.PICTURES.iterdir()}

@@ -1,4 +1,4 @@
-"""The table of every state machine is whole, is played by a test and stands in docs/STATES.md."""
+"""Tables of state machines are whole, are played by a test and stands in docs/contributing/STATES.md."""
 
 from pathlib import Path
 from types import ModuleType

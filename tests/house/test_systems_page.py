@@ -1,4 +1,4 @@
-"""docs/SYSTEMS.md is true: its table is that of the option files. The examples of pages run and replay."""
+"""docs/reference/SYSTEMS.md is true: its table is that of the option files. Its examples run and replay."""
 
 import json
 import re
@@ -13,8 +13,8 @@ from tests.worlds.user_policies import here
 __all__ = ["here"]
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-PAGE = (DOCS / "SYSTEMS.md").read_text(encoding="utf-8")
-LIVE_PAGE = (DOCS / "LIVE_SCALING.md").read_text(encoding="utf-8")
+PAGE = (DOCS / "reference" / "SYSTEMS.md").read_text(encoding="utf-8")
+LIVE_PAGE = (DOCS / "explanation" / "LIVE_SCALING.md").read_text(encoding="utf-8")
 
 
 def rows() -> dict[str, list[str]]:
@@ -68,7 +68,7 @@ def test_the_scaler_of_the_page_runs_and_replays(here: Path) -> None:
 
 
 def test_the_scaler_of_metrics_of_its_page_runs_and_replays(here: Path) -> None:
-    page, title = (DOCS / "SCALERS.md").read_text(encoding="utf-8"), "## A scaler of your own"
+    page, title = (DOCS / "reference" / "SCALERS.md").read_text(encoding="utf-8"), "## A scaler of your own"
     write_module(page, title, "my_arrivals.py")
     for words in commands(page, title):
         assert cli.run(words) == 0
@@ -78,7 +78,7 @@ def test_the_scaler_of_metrics_of_its_page_runs_and_replays(here: Path) -> None:
 
 
 def test_the_dispatcher_of_the_architecture_runs_and_replays(here: Path) -> None:
-    page = (DOCS / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    page = (DOCS / "contributing" / "ARCHITECTURE.md").read_text(encoding="utf-8")
     write_module(page, "## Add a policy", "my_policies.py")
     for words in commands(page, "## Add a policy"):
         assert cli.run(words) == 0

@@ -105,7 +105,8 @@ def told() -> list[Told]:
     ]
 
 
-# What is off by more than a quarter, and by how much: found out, not tuned away (docs/STARTUP.md).
+# What is off by more than a quarter, and by how much: found out, not tuned away
+# (docs/explanation/STARTUP.md).
 FAR: Mapping[str, float] = {
     "A100 7B engine init, 1 graph": -0.26,
     "H100 235B tp8 compile": -0.32,

@@ -1,4 +1,4 @@
-"""The example of docs/QUART.md prints what the page says, and its tables have the numbers of the code."""
+"""The example of docs/papers/QUART.md prints what the page says; its tables have the code's numbers."""
 
 import contextlib
 import io
@@ -9,7 +9,7 @@ from policies.quart.cpu import MOST_CORES, PAPER_POINTS, fitted
 from policies.quart.quart import KEY_FOR_S
 from policies.quart.settings import REFERENCE, RELEASED, SMOOTHER_DEFAULTS, PlacementSettings
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "QUART.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "papers" / "QUART.md").read_text(encoding="utf-8")
 
 
 def test_the_example_prints_what_the_page_says() -> None:

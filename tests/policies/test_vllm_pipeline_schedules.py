@@ -2,7 +2,7 @@
 
 The cases were drawn, and recorded from its ``Scheduler`` in the loop of ``EngineCore.step_with_batch_queue``
 without a model: requests come after so many answered batches. Not recorded are cases in which vLLM preempts a
-request that is in flight: here the victims are in no step (docs/PIPELINE.md).
+request that is in flight: here the victims are in no step (docs/explanation/PIPELINE.md).
 """
 
 import gzip

@@ -365,7 +365,9 @@ def test_words_that_cannot_be_used_are_refused(
 
 
 def test_the_example_in_the_documentation_is_read(tmp_path: Path) -> None:
-    page = (Path(__file__).resolve().parents[2] / "docs" / "COMPARE.md").read_text(encoding="utf-8")
+    page = (Path(__file__).resolve().parents[2] / "docs" / "how-to" / "COMPARE.md").read_text(
+        encoding="utf-8"
+    )
     path = tmp_path / "example.csv"
     path.write_text(page.split("```csv\n")[1].split("```")[0])
     measured = read_measured(path)

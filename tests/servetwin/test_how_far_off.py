@@ -1,4 +1,4 @@
-"""docs/HOW_FAR_OFF.md: its loop over cluster sizes runs, and tells where the answer flips."""
+"""docs/explanation/HOW_FAR_OFF.md: its loop over cluster sizes runs, and tells where the answer flips."""
 
 import re
 from pathlib import Path
@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "HOW_FAR_OFF.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "explanation" / "HOW_FAR_OFF.md").read_text(
+    encoding="utf-8"
+)
 MODEL = ("model=llama3_70b", "model.tp=4", "trace=azure_conv_like")
 SMALL = (*MODEL, "trace.requests=150", "trace.rate_per_s=5.5")
 

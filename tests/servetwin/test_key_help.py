@@ -23,7 +23,11 @@ def test_a_parameter_of_policies_has_its_default_by_option() -> None:
 
 @pytest.mark.parametrize(
     ("word", "sentence"),
-    [("trace.gap_cv", "docs/TRACES.md"), ("system.stages.nope", "unknown key"), ("nope.nope", "unknown key")],
+    [
+        ("trace.gap_cv", "docs/reference/TRACES.md"),
+        ("system.stages.nope", "unknown key"),
+        ("nope.nope", "unknown key"),
+    ],
 )
 def test_other_words_are_refused(word: str, sentence: str) -> None:
     with pytest.raises(UserError, match=sentence):

@@ -17,7 +17,7 @@ from tests.worlds.user_policies import here
 __all__ = ["here"]
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs" / "WRITE_A_POLICY.md"
+PAGE = ROOT / "docs" / "tutorials" / "WRITE_A_POLICY.md"
 GROUPS = ("dispatch", "admission", "batcher", "scaler", "provision", "live", "migration")
 
 

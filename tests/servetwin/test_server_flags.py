@@ -213,5 +213,5 @@ def test_the_pages_list_the_flags(page: str) -> None:
 
 
 def test_the_page_has_every_flag() -> None:
-    text = (DOCS / "FLAGS.md").read_text(encoding="utf-8")
+    text = (DOCS / "reference" / "FLAGS.md").read_text(encoding="utf-8")
     assert [flag.flag for flag in server_flags() if f"`{flag.flag}`" not in text] == []

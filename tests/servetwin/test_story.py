@@ -354,7 +354,9 @@ def test_the_page_shows_what_the_commands_print(
 ) -> None:
     """Every command on the page, one after the other, in an empty folder."""
     monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"```\n(.*?)```", (ROOT / "docs" / "STORY.md").read_text(encoding="utf-8"), re.DOTALL)
+    blocks = re.findall(
+        r"```\n(.*?)```", (ROOT / "docs" / "how-to" / "STORY.md").read_text(encoding="utf-8"), re.DOTALL
+    )
     compared = 0
     for block in blocks:
         command, _, output = block.replace("\\\n", "").partition("\n")

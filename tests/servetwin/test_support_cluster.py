@@ -93,7 +93,7 @@ def test_what_moves_at_once_is_said_with_the_links_that_limit_it() -> None:
 
 
 def test_the_page_shows_what_the_command_prints() -> None:
-    page = (Path(__file__).resolve().parents[2] / "docs" / "DATA_PLANE.md").read_text()
+    page = (Path(__file__).resolve().parents[2] / "docs" / "explanation" / "DATA_PLANE.md").read_text()
     (block,) = re.findall(r"```text\n(diversity .*?)```", page, re.DOTALL)
     assert block in "\n".join(cluster_lines("blitz_a", "llama3_8b", 1))
 

@@ -43,7 +43,7 @@ GBPS = 1e9 / 8
 UNITS = model_units(load_llm("llama3_8b"))
 MODEL_BYTES = sum(unit.size_bytes for unit in UNITS)
 NS = 1.1e-9  # facts are told at the next whole nanosecond
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "DATA_PLANE.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "explanation" / "DATA_PLANE.md"
 
 
 def alone_s(topology: Topology, plan: Chain | Ranks) -> float:

@@ -2,5 +2,5 @@
 
 A machine is a module here with ``TITLE``, ``WHERE`` (the source file), ``STATES``, ``EVENTS`` and ``CELLS``:
 (state, event) -> what happens, "refused" where the code refuses. ``python -m tests.states`` prints all
-tables into docs/STATES.md.
+tables into docs/contributing/STATES.md.
 """

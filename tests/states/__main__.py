@@ -1,4 +1,4 @@
-"""Print the tables of all state machines into docs/STATES.md."""
+"""Print the tables of all state machines into docs/contributing/STATES.md."""
 
 from tests.states.page import PAGE, page
 

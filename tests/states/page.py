@@ -1,11 +1,11 @@
-"""docs/STATES.md, made from the tables that tests play against the code."""
+"""docs/contributing/STATES.md, made from the tables that tests play against the code."""
 
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
 FOLDER = Path(__file__).resolve().parent
-PAGE = FOLDER.parents[1] / "docs" / "STATES.md"
+PAGE = FOLDER.parents[1] / "docs" / "contributing" / "STATES.md"
 _NOT_MACHINES = {"__init__", "__main__", "page"}
 HEAD = """# State machines
 

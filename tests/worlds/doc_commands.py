@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-PAGES: Final = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+PAGES: Final = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*/[A-Z]*.md")))
 # A line of its own, or in a sentence when it names its out=.
 _LINE: Final = r"(?m)^(?:    |\t)?(?:\$ )?(?:[A-Z_]+=\S+ )?((?:servetwin|realexec) .*)$"
 _IN_A_SENTENCE: Final = r"`(servetwin new-policy [^`]+|(?:servetwin|realexec)\s[^`]*\sout=(?:out/|DIR)[^`]*)`"

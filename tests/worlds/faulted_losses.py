@@ -1,4 +1,4 @@
-"""What is lost in a drawn world, and when: every kind of loss that docs/FAULTS.md lists."""
+"""What is lost in a drawn world, and when: every kind of loss that docs/how-to/FAULTS.md lists."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace

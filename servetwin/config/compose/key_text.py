@@ -45,8 +45,8 @@ def key_help(word: str, kind: Kind) -> str:
         return "\n".join([f"{word}: a parameter of policies, with this default", *lines, ""])
     if word.startswith("trace."):
         raise UserError(
-            f"'{word}' is no key of all traces, and may be a parameter of one: see docs/TRACES.md, or write "
-            "--help trace for the keys of all"
+            f"'{word}' is no key of all traces, and may be a parameter of one: see docs/reference/TRACES.md, "
+            "or write --help trace for the keys of all"
         )
     raise unknown_key(word, [*values, *option_groups()], kind)
 

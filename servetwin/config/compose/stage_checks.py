@@ -36,7 +36,7 @@ def check_language(config: RunConfig) -> None:
     if config.kind == "realexec" and config.pipeline.moves:
         raise UserError(
             f"{head} pipeline.moves=true is not built for real workers, whose requests stay on their path "
-            "(docs/LANGUAGE_STAGES.md says what is missing): leave it out"
+            "(docs/explanation/LANGUAGE_STAGES.md says what is missing): leave it out"
         )
     if config.pipeline.live and not config.pipeline.moves:
         raise UserError(

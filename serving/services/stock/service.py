@@ -3,7 +3,7 @@
 This service chooses the engine of each request (``Assign``) and whether a running request moves to another:
 ``Preempt`` aborts it at the first, ``Assign`` sends it to the other, which recomputes prompt and tokens so
 far. No pass is chosen here, and KV is moved only from engines that prefill to engines that decode
-(``stock_handover``). docs/HTTP.md says what of this a world carries out.
+(``stock_handover``). docs/how-to/HTTP.md says what of this a world carries out.
 """
 
 from collections.abc import Collection, Sequence
