@@ -98,16 +98,24 @@ class Browser:
 
     def look(self, page: Path, width: int, dark: bool = False, height: int = 900) -> Look:
         """Show a file in a window of ``width`` px."""
+        address = page.resolve().as_uri()
+        self.open(address, width, dark, height)
+        measured = self.evaluate(_MEASURE)
+        return Look(**measured, errors=self._errors(), requested=self._requested(address))
+
+    def open(self, address: str, width: int, dark: bool = False, height: int = 900) -> None:
+        """Show a file or a page of a server on this machine, once it has loaded."""
         self._events.clear()
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
         self._call("Emulation.setDeviceMetricsOverride", size)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self._call("Emulation.setEmulatedMedia", {"features": [scheme]})
-        address = page.resolve().as_uri()
         self._call("Page.navigate", {"url": address})
         self._until("Page.loadEventFired")
-        measured = self.evaluate(_MEASURE)
-        return Look(**measured, errors=self._errors(), requested=self._requested(address))
+
+    def type(self, text: str) -> None:
+        """Give the focused element a text as the keyboard does."""
+        self._call("Input.insertText", {"text": text})
 
     def evaluate(self, script: str) -> Any:
         """Return the value of a JavaScript expression in the page."""

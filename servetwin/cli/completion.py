@@ -65,6 +65,7 @@ def own_words() -> dict[str, list[str]]:
     from servetwin.advising.advise_words import OWN as ADVISE
     from servetwin.cli.export import FORMS
     from servetwin.config.compose.clusters import CLUSTER_FAMILIES, topology_names
+    from servetwin.explore.controls import controls
     from servetwin.planning.objective import AT_LEAST, LATENCIES, STATISTICS
     from servetwin.planning.plan_words import OWN as PLAN
     from servetwin.planning.prices import PREFIX
@@ -76,6 +77,7 @@ def own_words() -> dict[str, list[str]]:
     hardware = [f"gpu={name}" for name in (*CLUSTER_FAMILIES, *topology_names())]
     return {
         "plan": [*objectives, *hardware, *prices, "prices=", "split=", *(f"{key}=" for key in PLAN)],
+        "explore": ["port=", "open=", *(f"{control.name}=" for control in controls())],
         "advise": ["log=", "out=", *(f"{key}=" for key in ADVISE)],
         "sweep": ["sweep=", *(f"{key}=" for key in SWEEP)],
         "compare": ["page=", "overwrite=true", "json=true", "format=", "run="],

@@ -21,14 +21,12 @@ def figures(requests: Requests, config: Mapping[str, Any], summary: Mapping[str,
     slo = section(config, "slo")
     ttft_slo, tpot_slo = slo.get("ttft_ms"), slo.get("tpot_ms")
     latency = [
-        _distributions(requests, ttft_slo, tpot_slo),
-        _over_time("TTFT by arrival time", requests, requests.ttft_ms, ttft_slo, 1),
-        _over_time("TPOT by arrival time", requests, requests.tpot_ms, tpot_slo, 2),
+        distributions(requests, ttft_slo, tpot_slo),
+        over_time("TTFT by arrival time", requests, requests.ttft_ms, ttft_slo, 1),
+        over_time("TPOT by arrival time", requests, requests.tpot_ms, tpot_slo, 2),
     ]
     load = [
-        _level(
-            "Requests waiting for their first token", requests, requests.arrival_s, requests.first_token_s, 1
-        ),
+        waiting(requests),
         _level("Requests decoding", requests, requests.first_token_s, requests.finish_s, 2),
         _arrivals(requests, wide=bool(summary.get("replica_busy_share"))),
         _finished_by_replica(requests),
@@ -48,7 +46,7 @@ def figure(
     return f'<figure class="{style}"><figcaption>{escape(caption)}{small}</figcaption>{legend}{svg}</figure>'
 
 
-def _distributions(requests: Requests, ttft_slo: Any, tpot_slo: Any) -> str:
+def distributions(requests: Requests, ttft_slo: Any, tpot_slo: Any) -> str:
     """Draw cumulative distributions of the three latencies, with the objectives as dashed lines."""
     drawn, shown = [], []
     for color, (label, values) in enumerate(
@@ -74,7 +72,7 @@ def _distributions(requests: Requests, ttft_slo: Any, tpot_slo: Any) -> str:
     )
 
 
-def _over_time(caption: str, requests: Requests, values_ms: Floats, slo_ms: Any, color: int) -> str:
+def over_time(caption: str, requests: Requests, values_ms: Floats, slo_ms: Any, color: int) -> str:
     """Draw every request as a point, or P50 and P99 of time bins if there are many."""
     time, unit_s = plots.time_axis(requests.end_s)
     rules = [plots.Rule("y", float(slo_ms), f"SLO {duration(slo_ms)}")] if is_known(slo_ms) else []
@@ -99,6 +97,12 @@ def _positive(values: Floats) -> Floats:
     """Replace zeros, which a log axis cannot show, by the axis's lowest edge."""
     positive = values[np.isfinite(values) & (values > 0)]
     return np.where(values <= 0, positive.min() if len(positive) else 1.0, values)
+
+
+def waiting(requests: Requests) -> str:
+    """Draw how many requests wait for their first token."""
+    caption = "Requests waiting for their first token"
+    return _level(caption, requests, requests.arrival_s, requests.first_token_s, 1)
 
 
 def _level(caption: str, requests: Requests, starts_s: Floats, ends_s: Floats, color: int) -> str:

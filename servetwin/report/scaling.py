@@ -48,7 +48,7 @@ def scaling(summary: Mapping[str, Any]) -> str:
     events = [event for event in summary.get("scale_events") or () if isinstance(event, Mapping)]
     if not looks and not events:
         return ""
-    figures = [_instances(events, summary)] if events else []
+    figures = [instances_plot(events, summary)] if events else []
     moves = _table(events) if events else '<div class="card soft">No instance was started or released.</div>'
     facts = f'<div class="card" style="margin:14px 0">{pairs(_facts(summary, events))}</div>'
     return charts("Scaling", figures) + facts + moves
@@ -82,7 +82,8 @@ def _changes(events: Sequence[Event], role: str) -> Iterator[tuple[float, int]]:
             yield event["t_s"], 1 if act in _COMES else -1
 
 
-def _instances(events: Sequence[Event], summary: Mapping[str, Any]) -> str:
+def instances_plot(events: Sequence[Event], summary: Mapping[str, Any]) -> str:
+    """Draw how many instances of each role there are; empty for a run without any."""
     span_s = float(summary.get("duration_s") or 0.0)
     mean_by_role = section(section(summary, "instances"), "mean_by_role")
     time, unit_s = plots.time_axis(span_s)
