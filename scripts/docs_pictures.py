@@ -1,5 +1,4 @@
-"""The pictures of docs/papers/GALLERY.md, from the commands of that page: ``python -m scripts.docs_pictures
-NAME``.
+"""The pictures of docs/papers/GALLERY.md, from its commands: ``python -m scripts.docs_pictures NAME``.
 
 Needs a browser (``scripts/browser.py``) and pillow, which matplotlib brings.
 """
@@ -130,8 +129,6 @@ def _children_s() -> float:
 
 def draw(picture: Picture, folder: Path) -> int:
     """Its picture from the page that is there; bytes written."""
-    from PIL import Image
-
     from scripts import browser
 
     program = browser.installed()
@@ -142,11 +139,19 @@ def draw(picture: Picture, folder: Path) -> int:
         look = opened.look(folder / picture.page, picture.width)
         height = opened.evaluate(_ALONE % list(picture.parts)) if picture.parts else min(look.height, TALL)
         opened.picture(shot, picture.width, int(height))
+    data = with_few_colors(shot)
+    PICTURES.mkdir(exist_ok=True)
+    (PICTURES / f"{picture.name}.png").write_bytes(data)
+    return len(data)
+
+
+def with_few_colors(shot: Path) -> bytes:
+    """Return a photograph of charts and text as a PNG of ``_COLORS`` colours."""
+    from PIL import Image
+
     small, data = Image.open(shot).convert("RGB").quantize(_COLORS, Image.Quantize.MAXCOVERAGE), io.BytesIO()
     small.save(data, "PNG", optimize=True)
-    PICTURES.mkdir(exist_ok=True)
-    (PICTURES / f"{picture.name}.png").write_bytes(data.getvalue())
-    return len(data.getvalue())
+    return data.getvalue()
 
 
 def main(names: list[str]) -> int:

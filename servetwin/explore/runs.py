@@ -16,7 +16,7 @@ from typing import Final
 LONGEST_S: Final = 60.0
 # So many result folders are kept for links to their reports; older ones are deleted.
 MOST_KEPT: Final = 24
-_WARM: Final = ("servetwin.api.runs", "servetwin.run.simulate", "servetwin.report.report")
+_WARM: Final = ("servetwin.config.compose.compose", "servetwin.run.simulate", "servetwin.report.report")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +92,17 @@ class Runs:
 def _simulate(words: list[str], path: Path, tell: Connection) -> None:
     """Run in a process of its own: results into ``path``, then one message."""
     from hwmodels.errors import HardwareError
-    from servetwin.api.runs import simulate
+    from servetwin.config.compose.compose import load_config
+    from servetwin.results.result_folder import ResultFolder
+    from servetwin.run.simulate import simulate
     from serving.vocabulary.errors import PolicyError, UserError
     from traces.errors import TraceError
 
     try:
-        simulate(*words, out=path)
+        config = load_config([*words, f"out={path}"], "simulate", alone=True)
+        with ResultFolder(config.out, config.overwrite) as folder:
+            simulate(config, folder.path)
+            folder.commit()
     except (UserError, PolicyError, HardwareError, TraceError) as error:
         tell.send(("refused", str(error)))
     except Exception as error:

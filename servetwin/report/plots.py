@@ -75,6 +75,17 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True)
+class Band:
+    """A filled area between two staircases, each with a value from each of ``x`` on."""
+
+    label: str
+    x: Floats
+    low: Floats
+    y: Floats
+    color: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class Rule:
     """A dashed line across the plot at one value of an axis."""
 
@@ -117,7 +128,13 @@ def time_axis(end_s: float) -> tuple[Axis, float]:
 
 
 def line_plot(
-    title: str, series: Sequence[Series], x: Axis, y: Axis, *, rules: Sequence[Rule] = (), width: int = HALF
+    title: str,
+    series: Sequence[Series | Band],
+    x: Axis,
+    y: Axis,
+    *,
+    rules: Sequence[Rule] = (),
+    width: int = HALF,
 ) -> str:
     """Draw axes, grid, rules and the series, in order, as two SVG elements: for wide and narrow screens."""
     return _lines(title, series, x, y, rules=rules, width=width) + _lines(
@@ -126,13 +143,18 @@ def line_plot(
 
 
 def _lines(
-    title: str, series: Sequence[Series], x: Axis, y: Axis, *, rules: Sequence[Rule], width: int
+    title: str, series: Sequence[Series | Band], x: Axis, y: Axis, *, rules: Sequence[Rule], width: int
 ) -> str:
     right, bottom = width - _RIGHT, HEIGHT - _BOTTOM
     parts = [_frame(x, y, right, bottom)]
     for line in series:
         px, py = x.place(line.x, _LEFT, right), y.place(line.y, bottom, _TOP)
-        parts.append(_draw(line, px, py, right, bottom))
+        if isinstance(line, Band):
+            low = y.place(line.low, bottom, _TOP)
+            back = "".join(f"V{at:.1f}H{before:.1f}" for before, at in zip(px[::-1], low[::-1]))
+            parts.append(_staircase(line.color, px, py, right, back))
+        else:
+            parts.append(_draw(line, px, py, right, bottom))
     parts += [_rule(rule, x, y, right, bottom - 15 * place) for place, rule in enumerate(rules)]
     return _svg(title, width, parts)
 
@@ -218,7 +240,7 @@ def _draw(series: Series, px: Floats, py: Floats, right: float, bottom: float) -
         size = 7 if len(px) < _FEW_POINTS else 4
         return f'<path class="p{series.color}" stroke-width="{size}" d="{dots}"/>' if dots else ""
     if series.style == "area":
-        return _staircase(series, px, py, right, bottom)
+        return _staircase(series.color, px, py, right, f"V{bottom}H{px[0]:.1f}") if len(px) else ""
     steps, pen = [], "M"
     for x, y in zip(px, py):
         if math.isfinite(y):
@@ -229,13 +251,11 @@ def _draw(series: Series, px: Floats, py: Floats, right: float, bottom: float) -
     return f'<path class="l{series.color}" d="{"".join(steps)}"/>' if steps else ""
 
 
-def _staircase(series: Series, px: Floats, py: Floats, right: float, bottom: float) -> str:
-    if not len(px):
-        return ""
+def _staircase(color: int, px: Floats, py: Floats, right: float, back: str) -> str:
+    """Draw steps up to ``right``, and the area between them and the path ``back`` to the first point."""
     line = f"M{px[0]:.1f} {py[0]:.1f}" + "".join(f"H{x:.1f}V{y:.1f}" for x, y in zip(px[1:], py[1:]))
     line += f"H{right:.1f}"
-    fill = f"{line}V{bottom}H{px[0]:.1f}Z"
-    return f'<path class="a{series.color}" d="{fill}"/><path class="l{series.color}" d="{line}"/>'
+    return f'<path class="a{color}" d="{line}{back}Z"/><path class="l{color}" d="{line}"/>'
 
 
 def _rule(rule: Rule, x: Axis, y: Axis, right: float, label_bottom: float) -> str:

@@ -19,7 +19,8 @@ Event = Mapping[str, Any]
 ROLES: Final = ("prefill", "decode", "both")
 # With more rows, only the first and the last are on the page; summary.json has all of them.
 MOST_ROWS: Final = 200
-_MOST_STEPS: Final = 1000
+# With more changes of the number of instances a plot shows equal stretches of time.
+_MOST_STEPS: Final = 240
 _COMES: Final = ("load", "revive")
 _GOES: Final = ("released", "lost")
 _MEANING: Final = {
@@ -83,22 +84,61 @@ def _changes(events: Sequence[Event], role: str) -> Iterator[tuple[float, int]]:
 
 
 def instances_plot(events: Sequence[Event], summary: Mapping[str, Any]) -> str:
-    """Draw how many instances of each role there are; empty for a run without any."""
+    """Draw how many instances of each role there are, one role above the other; empty for a run without any.
+
+    With many changes: means of equal stretches of time, and the least and most instances in each.
+    """
     span_s = float(summary.get("duration_s") or 0.0)
     mean_by_role = section(section(summary, "instances"), "mean_by_role")
-    time, unit_s = plots.time_axis(span_s)
-    drawn, detail = [], "from the wish to load until the GPUs are free again"
-    for role, (x, y) in instance_steps(events, mean_by_role, span_s).items():
-        if len(x) > _MOST_STEPS:
-            keep = np.unique(np.linspace(0, len(x) - 1, _MOST_STEPS).astype(np.int64))
-            x, y, detail = x[keep], y[keep], f"{detail}; not every change is drawn"
-        drawn.append(plots.Series(role, x / unit_s, y, ROLES.index(role) + 1, "area"))
-    if not drawn:
+    steps = instance_steps(events, mean_by_role, span_s)
+    if not steps:
         return ""
+    time, unit_s = plots.time_axis(span_s)
+    times = np.unique(np.concatenate([x for x, _ in steps.values()]))
+    held = {role: y[np.searchsorted(x, times, side="right") - 1] for role, (x, y) in steps.items()}
+    detail, few = "from the wish to load until the GPUs are free again", len(times) <= _MOST_STEPS
+    band = None if few else _least_and_most(times, sum(held.values()), span_s)
+    if not few:
+        held = {role: _means(times, values, span_s) for role, values in held.items()}
+        times = _stretches(span_s)[:-1]
+        detail = f"{detail}; means of stretches of {duration(1e3 * span_s / _MOST_STEPS)}"
+    drawn, top = list[plots.Band](), np.zeros(len(times))
+    for role, values in held.items():
+        color = ROLES.index(role) + 1
+        drawn.append(plots.Band(role, times / unit_s, top, top + values, color))
+        top = top + values
+    if band is not None:
+        free = next(color for color in (3, 2, 1) if ROLES[color - 1] not in held)
+        label = "all: least and most"
+        drawn.append(plots.Band(label, times / unit_s, *band, free))
     height = plots.linear_axis("", *(line.y for line in drawn), whole=True)
     svg = plots.line_plot("Instances by role", drawn, time, height, width=plots.WIDE)
     key = [(line.color, line.label) for line in drawn]
     return figure("Instances by role", detail, svg, key, wide=True)
+
+
+def _stretches(span_s: float) -> plots.Floats:
+    """Return the bounds of ``_MOST_STEPS`` equal stretches of the run."""
+    return np.linspace(0.0, span_s, _MOST_STEPS + 1)
+
+
+def _means(times: plots.Floats, values: plots.Floats, span_s: float) -> plots.Floats:
+    """Return the mean over each stretch of a number that is ``values`` from each of ``times`` on."""
+    ends = np.append(times[1:], span_s)
+    area = np.append(0.0, np.cumsum(values * (ends - times)))
+    bounds = _stretches(span_s)
+    return np.diff(np.interp(bounds, np.append(times, span_s), area)) / np.diff(bounds)
+
+
+def _least_and_most(
+    times: plots.Floats, values: plots.Floats, span_s: float
+) -> tuple[plots.Floats, plots.Floats]:
+    """Return the least and the most of the number within each stretch."""
+    bounds = _stretches(span_s)
+    first = np.searchsorted(times, bounds[:-1], side="right") - 1
+    end = np.maximum(np.searchsorted(times, bounds[1:], side="left"), first + 1)
+    parts = [values[one:other] for one, other in zip(first, end, strict=True)]
+    return np.array([part.min() for part in parts]), np.array([part.max() for part in parts])
 
 
 def _facts(summary: Mapping[str, Any], events: Sequence[Event]) -> list[tuple[str, str]]:

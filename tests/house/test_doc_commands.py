@@ -14,6 +14,7 @@ from servetwin.cli import main as cli
 from servetwin.cli import realexec as realexec_cli
 from servetwin.cli.calibrate import with_server
 from servetwin.config.compose.compose import load_config
+from servetwin.explore.controls import state_of
 from tests.worlds.doc_commands import BEFORE, PAGES, Command, commands, of_page, stale_lines, why_parsed_only
 from tests.worlds.doc_play import NO_DATA, Played, needs_torch, play, write_policies
 from tests.worlds.fake_openai import FakeServer, Settings
@@ -93,6 +94,8 @@ def test_a_command_that_is_not_run_here_is_parsed(
         assert cli.run(command.words[1:]) == 0
     elif command.verb == "servetwin traces":
         assert words[0] == "fetch" and words[1] in SOURCES
+    elif command.verb == "servetwin explore":
+        assert state_of(dict(word.split("=") for word in words)).words()
     elif command.verb == "realexec fetch-model":
         assert words[0] == "smollm2"
     else:

@@ -6,7 +6,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from servetwin.report.scaling import MOST_ROWS, instance_steps, scaling
+from servetwin.report.scaling import (
+    _MOST_STEPS,
+    MOST_ROWS,
+    _least_and_most,
+    _means,
+    instance_steps,
+    instances_plot,
+    scaling,
+)
 from servetwin.report.table import live_facts, shortages
 from servetwin.run.simulate import execute, prepare
 from tests.worlds.made_up_results import SUMMARY, columns, page, simulated
@@ -129,3 +137,35 @@ def test_a_system_that_cannot_scale_has_no_such_section() -> None:
     assert scaling(SUMMARY) == ""
     assert scaling(SUMMARY | {"scale_events": [], "decisions": {"count": 0, "cpu_ms_p99": None}}) == ""
     assert "No instance was started or released" in scaling(elastic([]))
+
+
+def test_means_of_stretches_keep_the_area_and_the_band_holds_every_change() -> None:
+    """Of drawn numbers of instances: the area below the means is that below the changes."""
+    random = np.random.default_rng(3)
+    span_s = 77.0
+    times = np.append(0.0, np.sort(random.uniform(0, span_s, 2000)))
+    values = random.integers(0, 9, len(times)).astype(float)
+    means = _means(times, values, span_s)
+    area = (values * np.diff(np.append(times, span_s))).sum()
+    assert len(means) == _MOST_STEPS and np.isclose(means.sum() * span_s / _MOST_STEPS, area)
+    least, most = _least_and_most(times, values, span_s)
+    assert (least <= means + 1e-9).all() and (means <= most + 1e-9).all()
+    for at_s in random.uniform(0, span_s, 500):
+        value = values[np.searchsorted(times, at_s, side="right") - 1]
+        stretch = min(int(at_s / span_s * _MOST_STEPS), _MOST_STEPS - 1)
+        assert least[stretch] <= value <= most[stretch]
+
+
+def test_roles_stand_above_each_other_and_many_changes_become_stretches() -> None:
+    few = [event(1, "load", "prefill", 2), event(2, "load", "decode", 3), event(4, "released", "prefill", 2)]
+    summary = {"duration_s": 10.0, "instances": {"mean_by_role": {"prefill": 1.3, "decode": 1.8}}}
+    drawn = instances_plot(few, summary)
+    assert drawn.count('class="a1"') == drawn.count('class="a2"') == 2 and "stretches" not in drawn
+    many = [
+        event(at / 100, act, "prefill", 2)
+        for at in range(0, 1000, 2)
+        for act in (("load",) if at % 4 == 0 else ("released",))
+    ]
+    drawn = instances_plot(many, {**summary, "instances": {"mean_by_role": {"prefill": 1.5}}})
+    assert "means of stretches of 41.7 ms" in drawn and "all: least and most" in drawn
+    assert drawn.count("H") < 13 * _MOST_STEPS

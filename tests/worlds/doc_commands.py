@@ -14,10 +14,12 @@ _LINE: Final = r"(?m)^(?:    |\t)?(?:\$ )?(?:[A-Z_]+=\S+ )?((?:servetwin|realexe
 _IN_A_SENTENCE: Final = r"`(servetwin new-policy [^`]+|(?:servetwin|realexec)\s[^`]*\sout=(?:out/|DIR)[^`]*)`"
 
 NETWORK, GPU, VM, LONG = "network", "GPU", "VM", "over a minute"
+SERVES: Final = "answers until Ctrl-C; tests/servetwin/test_explore.py starts it"
 LIKE_REAL_RUNS: Final = "over a minute with the rest of its page; those of REAL_RUNS are run"
 INSTALL: Final = "an install beside the environment: make test-ray, make test-nixl"
 # (page, how the command begins, why it is not run). A test asks of every line whether it is still needed.
 PARSED_ONLY: Final = (
+    ("EXPLORE.md", "servetwin explore", SERVES),
     ("TRACES.md", "servetwin traces fetch", NETWORK),
     ("REALEXEC.md", "realexec fetch-model", NETWORK),
     ("REALEXEC.md", "realexec run model=smollm2_135m", NETWORK),
