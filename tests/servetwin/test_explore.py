@@ -182,12 +182,12 @@ def test_old_results_are_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_the_command_ends_at_ctrl_c_and_leaves_nothing(tmp_path: Path) -> None:
     process = subprocess.Popen(
-        [sys.executable, "-m", "servetwin", "explore", "requests=20"],
+        [sys.executable, "-m", "servetwin", "explore", "requests=20", "--json"],
         stdout=subprocess.PIPE, text=True, env={**os.environ, "TMPDIR": str(tmp_path)},
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )  # fmt: skip
     assert process.stdout is not None
-    address = process.stdout.readline().strip()
+    address = json.loads(process.stdout.readline())["address"]
     assert re.fullmatch(r"http://127\.0\.0\.1:\d+/[\w-]{22}/", address)
     process.send_signal(signal.SIGINT)
     assert process.wait(30) == 0
