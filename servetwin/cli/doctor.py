@@ -53,11 +53,13 @@ _PLACES: Final = {
 def doctor(words: Sequence[str]) -> int:
     """Exit status 0, or 1 if a requirement of every run is missing."""
     rest, as_json = asked_for_json(words)
-    if rest:
-        raise UserError(f"{rest[0]} is one word too many: write servetwin doctor, or servetwin doctor --json")
+    whole = rest == ["all=true"]
+    if rest and not whole:
+        raise UserError(f"{rest[0]} is unknown to servetwin doctor: write all=true for everything, or --json")
     installed = examined()
     with telling():
-        print(json.dumps(installed, indent=1) if as_json else "\n".join(lines_of(installed)))
+        text = "\n".join(lines_of(installed) if whole else short_lines_of(installed))
+        print(json.dumps(installed, indent=1) if as_json else text)
     return 1 if installed["missing"] else 0
 
 
@@ -83,20 +85,51 @@ def examined() -> dict[str, Any]:
     }
 
 
-def lines_of(installed: dict[str, Any]) -> list[str]:
-    """Return the same as readable lines: one fact a line, with a remedy for missing parts."""
-    code = installed["servetwin"]
-    lines = [
-        f"servetwin {code['version']}, commit {code['commit'] or 'unknown'}, Python {installed['python']}"
+def short_lines_of(installed: dict[str, Any]) -> list[str]:
+    """Return what runs here, what is missing with its remedy, and where traces lie."""
+    traces = installed["traces"]
+    here = [name for name, path in traces.items() if path]
+    lacking: dict[str, list[str]] = {}
+    for name, (use, extra) in _EXTRAS.items():
+        if installed["extras"][name] is None and use not in lacking.setdefault(extra, []):
+            lacking[extra].append(use)
+    missing = [
+        *installed["missing"],
+        *(f"{'; '.join(uses)}: pip install 'servetwin[{extra}]'" for extra, uses in lacking.items() if uses),
+        *(
+            f"{use}: {_PROGRAMS[use][1]}"
+            for use, names in _by_use().items()
+            if not any(installed["programs"][name] for name in names)
+        ),
     ]
-    core = installed["core"].get("core", "unknown")
-    lines.append(f"core: {core}" + ("" if core == "compiled" else " (make fast compiles it: twice as fast)"))
+    return [
+        *_head(installed),
+        f"recorded traces: {len(here)} of {len(traces)} are here (servetwin traces list); others are drawn",
+        "missing:" if missing else "nothing is missing",
+        *(f"  {line}" for line in missing),
+        "everything that was looked at: servetwin doctor all=true",
+    ]
+
+
+def _head(installed: dict[str, Any]) -> list[str]:
+    code, core = installed["servetwin"], installed["core"].get("core", "unknown")
+    commit = (code["commit"] or "unknown")[:12]
+    faster = "" if core == "compiled" else " (make fast compiles it: twice as fast)"
+    return [
+        f"servetwin {code['version']}, commit {commit}, Python {installed['python']}",
+        f"core: {core}{faster}",
+    ]
+
+
+def lines_of(installed: dict[str, Any]) -> list[str]:
+    """Return everything as readable lines: one fact a line, with a remedy for missing parts."""
+    lines = _head(installed)
     lines += _block("packages", installed["packages"], "pip install servetwin")
     lines += ["extras:"]
     for name, version in installed["extras"].items():
         use, extra = _EXTRAS[name]
         state = version or f"not installed: pip install 'servetwin[{extra}]'"
-        lines.append(f"  {name:<14}{state:<48}{use}")
+        lines.append(f"  {name:<21}{state:<48}{use}")
     lines += ["recorded traces:"]
     for name, path in installed["traces"].items():
         lines.append(f"  {name:<28}{path or _remedy(name)}")

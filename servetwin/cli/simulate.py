@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from servetwin.cli.flags import asked_for_json
+from servetwin.cli.flags import asked_for_json, asked_for_ranges
 from servetwin.cli.process import tell, telling
 from servetwin.config.compose.compose import load_config
 from servetwin.report.table import print_summary
@@ -22,6 +22,7 @@ _PLAIN: Final = re.compile(
 def simulate(words: Sequence[str]) -> int:
     """Run without the first word; exit status 0."""
     words, as_json = asked_for_json(words)
+    words, ranges = asked_for_ranges(words)
     try:
         _check_place(words)
         config = load_config(words, "simulate", alone=True)
@@ -34,7 +35,7 @@ def simulate(words: Sequence[str]) -> int:
     where = f"; the results are in {target}"
     if not as_json:
         with telling(where):
-            print_summary(summary)
+            print_summary(summary, ranges=ranges)
     tell(summary, [f"results in {target} (open report.html)"], as_json, where)
     return 0
 

@@ -3,7 +3,7 @@
 from traces.errors import TraceError
 from traces.fetching.sources import SOURCES, Source
 from traces.find import find_trace
-from traces.synthetic.registry import SYNTHETIC
+from traces.synthetic.registry import DESCRIPTIONS
 
 
 def known_traces() -> list[dict[str, str]]:
@@ -12,7 +12,7 @@ def known_traces() -> list[dict[str, str]]:
         {"name": source.name, "kind": "recorded", "here": _where(source), "file": source.file_name}
         for source in SOURCES.values()
     ]
-    drawn = [{"name": name, "kind": "drawn", "here": "yes", "file": ""} for name in SYNTHETIC]
+    drawn = [{"name": name, "kind": "drawn", "here": "yes", "file": ""} for name in DESCRIPTIONS]
     return [*recorded, *drawn]
 
 
@@ -32,8 +32,8 @@ def print_list() -> None:
     drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for title in ("drawn", "what it is"):
         drawn.add_column(title, overflow="fold")
-    for name, draw in SYNTHETIC.items():
-        drawn.add_row(name, (draw.__doc__ or "").partition("\n")[0].replace("``", ""))
+    for name, text in DESCRIPTIONS.items():
+        drawn.add_row(name, text)
     console.print(drawn)
 
 

@@ -152,7 +152,7 @@ def setting_name(setting: Values) -> str:
 
 def as_page(comparison: SweepsBeside, words: str) -> str:
     """Return the HTML of the whole page."""
-    parts = [*map(answer, sentences(comparison)), page_parts.remarks(remarks(comparison))]
+    parts = [*map(answer, sentences(comparison)), page_parts.remarks(remarks(comparison), "said")]
     if lines := rows(comparison):
         parts.append(table("Numbers, mean over seeds", head(comparison), lines, words=2))
     return page("Comparison of sweeps", " · ".join(comparison.names), "", [*parts, command(words)], _FOOT)

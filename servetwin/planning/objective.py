@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from servetwin.config.overrides import Override, Wanted, parse_value
+from servetwin.report.metric_text import name_of, value_text
 from servetwin.results.metrics import QUANTILES
 from serving.vocabulary.errors import UserError
 from serving.vocabulary.replica import BEYOND_CONTEXT
@@ -32,6 +33,12 @@ class Limit:
         if value is None:
             return False
         return value <= self.value if self.at_most else value >= self.value
+
+    @property
+    def in_words(self) -> str:
+        """Return ``TTFT P99 at most 500 ms``."""
+        side = "at most" if self.at_most else "at least"
+        return f"{name_of(self.metric)} {side} {value_text(self.metric, self.value)}"
 
     def __str__(self) -> str:
         """Return ``ttft_ms.p99 <= 500``."""
@@ -61,6 +68,11 @@ class Objective:
         if rejected > 0 and any(limit.at_most for limit in self.limits):
             return f"{rejected:,.0f} requests rejected ({_reasons(numbers)})"
         return "" if numbers.get("requests.finished", 0) > 0 else "no request finished"
+
+    @property
+    def in_words(self) -> str:
+        """Return all limits in words."""
+        return " and ".join(limit.in_words for limit in self.limits)
 
     def __str__(self) -> str:
         return " and ".join(map(str, self.limits))

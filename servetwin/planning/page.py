@@ -39,7 +39,7 @@ def plan_page(plan: PlanAnswer, words: str) -> str:
         sizes = [[name, str(gpus), result] for name, gpus, result in tried_sizes(plan)]
         parts.append(table("Sizes that were run", ["layout", "GPUs", "result"], sizes))
     parts.append(command(words))
-    return page("Plan", str(plan.options.objective), " ".join(plan.options.words), parts, _FOOT)
+    return page("Plan", plan.options.objective.in_words, " ".join(plan.options.words), parts, _FOOT)
 
 
 def _values_by_size(candidate: Candidate, metric: str) -> list[tuple[float, float]]:

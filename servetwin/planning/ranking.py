@@ -69,13 +69,17 @@ def price_of(options: PlanWords, layout: Layout) -> Price | None:
     return options.prices.get(layout.hardware)
 
 
+def shown_metrics(options: PlanWords) -> list[str]:
+    """Return the metrics of the limits, and P99 of TTFT and TPOT beside them."""
+    limits = [limit.metric for limit in options.objective.limits]
+    return list(dict.fromkeys([*limits, "ttft_ms.p99", "tpot_ms.p99"]))
+
+
 def cells_of(options: PlanWords, candidate: Candidate) -> list[str]:
     """Return what a table shows of a layout with an answer, besides its name."""
     outcome = candidate.search.outcome
     assert outcome is not None
-    limits = [
-        value_text(limit.metric, outcome.numbers.get(limit.metric)) for limit in options.objective.limits
-    ]
+    limits = [value_text(metric, outcome.numbers.get(metric)) for metric in shown_metrics(options)]
     cost = NOTHING if candidate.cost is None else number(candidate.cost)
     kwh = number(outcome.numbers.get(GPU_KWH))
     return [

@@ -8,8 +8,15 @@ from typing import Any, Final
 from servetwin.planning.candidate import Candidate, PlanAnswer
 from servetwin.planning.objective import Limit
 from servetwin.planning.plan_words import CHEAPEST, GPUS, RATE
-from servetwin.planning.ranking import as_fast, cells_of, equal_to, rejected_by, tied_with
-from servetwin.report.metric_text import value_text
+from servetwin.planning.ranking import (
+    as_fast,
+    cells_of,
+    equal_to,
+    rejected_by,
+    shown_metrics,
+    tied_with,
+)
+from servetwin.report.metric_text import name_of, value_text
 from servetwin.report.number_text import counted, number
 
 REJECTED: Final = "rejected"
@@ -23,18 +30,17 @@ def sentence(plan: PlanAnswer) -> str:
     options, ends = plan.options, plan.ends
     if ends.mid is None:
         if options.find == RATE:
-            return (
-                f"No rate of the trace meets {options.objective} with {counted(options.own['gpus'], 'GPU')}."
-            )
+            gpus = counted(options.own["gpus"], "GPU")
+            return f"No rate of the trace meets {options.objective.in_words} with {gpus}."
         most = counted(options.own.get("max_gpus", 256), "GPU")
-        return f"No layout meets {options.objective} with up to {most}."
+        return f"No layout meets {options.objective.in_words} with up to {most}."
     if options.find == RATE:
-        return f"{_rates(plan)} Objective: {options.objective}."
+        return _rates(plan)
     best = plan.ranked[0]
     unit = f" {options.currency}" if options.currency else ""
-    cost = f", {number(best.cost)}{unit} per hour" if best.cost is not None else ""
-    size = counted(ends.mid, "GPU")
-    return f"{size} ({best.search.layout.name}){cost}. Objective: {options.objective}. {_flips(plan)}"
+    cost = f", for {number(best.cost)}{unit} per hour" if best.cost is not None else ""
+    size, meet = counted(ends.mid, "GPU"), "meets" if ends.mid == 1 else "meet"
+    return f"{size} ({best.search.layout.name}) {meet} {options.objective.in_words}{cost}. {_flips(plan)}"
 
 
 def _flips(plan: PlanAnswer) -> str:
@@ -58,8 +64,11 @@ def _rates(plan: PlanAnswer) -> str:
             return "none"
         return f"{factor:.3g} times the trace" if base is None else f"{factor * base:.3g} requests/s"
 
-    answer = f"{counted(plan.options.own['gpus'], 'GPU')} ({layout.name}) serve {rate(ends.mid)}"
-    return f"{answer}; {rate(ends.high)} to {rate(ends.low)} over the step times' error."
+    gpus = plan.options.own["gpus"]
+    serve = "serves" if gpus == 1 else "serve"
+    answer = f"{counted(gpus, 'GPU')} ({layout.name}) {serve} {rate(ends.mid)}"
+    between = f"{rate(ends.high)} to {rate(ends.low)} over the step times' error"
+    return f"{answer} with {plan.options.objective.in_words}; {between}."
 
 
 def remarks(plan: PlanAnswer) -> list[str]:
@@ -91,9 +100,8 @@ def _ties(plan: PlanAnswer) -> list[str]:
         lines.append(f"equal to it in every number shown, so any of them is an answer: {_join_names(same)}")
     if tied := tied_with(options, ranked):
         comparison = "as cheap" if options.find == CHEAPEST else "as few GPUs"
-        lines.append(
-            f"{comparison}, and ranked behind it by {options.objective.limits[0].metric}: {_join_names(tied)}"
-        )
+        by = name_of(options.objective.limits[0].metric)
+        lines.append(f"{comparison}, and ranked behind it by {by}: {_join_names(tied)}")
     return lines
 
 
@@ -105,7 +113,7 @@ def _join_names(names: Sequence[str]) -> str:
 def head(plan: PlanAnswer) -> list[str]:
     """Return the columns of the ranked table."""
     cost = f"{plan.options.currency}/h" if plan.options.currency else "cost/h"
-    limits = [limit.metric for limit in plan.options.objective.limits]
+    limits = [name_of(metric) for metric in shown_metrics(plan.options)]
     return ["layout", "GPUs", "GPU-hours", "kWh", cost, *limits, *([REJECTED] if _rejects(plan) else [])]
 
 

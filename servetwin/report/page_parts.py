@@ -35,9 +35,9 @@ def header(kind: str, title: str, claim: str, html: str = "") -> str:
     return filled("header.html", kind=kind, title=escape(title), claim=escape(claim), more=html)
 
 
-def remarks(texts: Iterable[str]) -> str:
-    """Return paragraphs to read before the numbers."""
-    return "".join(f'<p class="note">{escape(text)}</p>' for text in texts)
+def remarks(texts: Iterable[str], kind: str = "note") -> str:
+    """Return paragraphs to read before the numbers; ``kind``: ``note`` for a warning, ``said`` for a fact."""
+    return "".join(f'<p class="{kind}">{escape(text)}</p>' for text in texts)
 
 
 def card(title: str, html: str, kind: str = "card") -> str:

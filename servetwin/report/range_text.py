@@ -16,6 +16,7 @@ FACTS: Final[Mapping[str, tuple[str, _Writer]]] = {
     "TPOT attainment": ("slo.tpot_attainment", share),
     "goodput": ("slo.goodput_req_per_s", lambda value: f"{number(value)} req/s"),
 }
+_NEAR: Final = "near saturation"
 _HEAD: Final = (("TTFT p99", "ttft_ms.p99", duration), ("TPOT mean", "tpot_ms.mean", duration))
 
 
@@ -36,6 +37,18 @@ def range_text(summary: Mapping[str, Any], metric: str, written: _Writer) -> str
 
 def range_head(summary: Mapping[str, Any]) -> str:
     """Return one line: two latencies with their ranges, and the ranges' sources; empty without a range."""
+    latencies = range_line(summary)
+    return f"{latencies}; {summary.get('range_in_short')}" if has_range(summary) and latencies else latencies
+
+
+def near_saturation(summary: Mapping[str, Any]) -> str:
+    """Return what the ranges' sources say of a load near saturation; empty if it is not near."""
+    told = str(summary.get("range_in_short") or "")
+    return told[told.find(_NEAR) :] if _NEAR in told else ""
+
+
+def range_line(summary: Mapping[str, Any]) -> str:
+    """Return two latencies with their ranges, or why there is no range; empty if none was asked for."""
     if refused := summary.get("range_refused"):
         return f"no range: {refused}"
     if not has_range(summary):
@@ -45,7 +58,7 @@ def range_head(summary: Mapping[str, Any]) -> str:
         for name, metric, written in _HEAD
         if is_known(value_of(summary, metric))
     ]
-    return f"{', '.join(parts)}; {summary.get('range_in_short')}"
+    return ", ".join(parts)
 
 
 def fact_range(summary: Mapping[str, Any], name: str) -> str:

@@ -119,6 +119,12 @@ def _average_periods(ends_s: Any, columns: Sequence[Any]) -> tuple[Any, list[Any
 
 
 _ALWAYS_NAMED = ("dispatch", "batcher", "admission")
+# A part of a system, by what its policy decides.
+_DECIDES: Final = {
+    "dispatch": "dispatch", "batcher": "batching", "admission": "admission", "scaler": "autoscaler",
+    "provision": "where parameters come from", "cache": "host cache", "live": "live scaling",
+    "migration": "migration",
+}  # fmt: skip
 _KINDS = {"simulate": "Simulation", "realexec": "Real workers"}
 # Explanations of numbers, displayed beside them.
 _USE = {
@@ -185,11 +191,14 @@ def _name(config: Mapping[str, Any], group: str) -> str:
 
 
 def _policies(system: Mapping[str, Any]) -> list[str]:
-    """Return the policies in use: with split roles, prompts wait in one queue without a dispatcher."""
-    parts = ("dispatch", "batcher", "admission", "scaler", "provision", "cache", "live")
+    """Return the policies in use, each after what it decides.
+
+    With split roles, prompts wait in one queue without a dispatcher.
+    """
+    parts = tuple(_DECIDES)
     names = parts[1:] if section(system, "instances").get("split") else parts
     choices = [(part, section(system, part).get("name")) for part in names if section(system, part)]
-    return [str(name) for part, name in choices if part in _ALWAYS_NAMED or name != "none"]
+    return [f"{_DECIDES[part]}: {name}" for part, name in choices if part in _ALWAYS_NAMED or name != "none"]
 
 
 def _devices(count: object, kind: object) -> str:
@@ -316,7 +325,7 @@ def _profile_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     profile, overhead = step_time.get("profile"), step_time.get("overhead")
     rows = []
     if profile:
-        rows.append(("profile", f"{profile.get('path')}, sha256 {profile.get('sha256')}"))
+        rows.append(("profile", f"{profile.get('path')}, sha256 {str(profile.get('sha256'))[:12]}"))
         rows += [("FORCED", reason) for reason in forced(summary)]
     if overhead:
         step_ms, sequence_us = 1e3 * overhead["step_s"], 1e6 * overhead["per_sequence_s"]

@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from servetwin.report.cut_outputs import cut_at_cap
 from servetwin.report.number_text import count, duration, is_known, number, section, share, whole
-from servetwin.report.range_text import FACTS, ends_of, fact_range, has_range, range_head
+from servetwin.report.range_text import (
+    FACTS,
+    ends_of,
+    fact_range,
+    has_range,
+    near_saturation,
+    range_head,
+    range_line,
+    range_text,
+)
 from servetwin.report.stages import stage_tables
 from servetwin.report.starts import start_text
 
@@ -281,8 +290,11 @@ def _cost_of_workers(real: Mapping[str, Any]) -> list[tuple[str, str]]:
     ]
 
 
-def print_summary(summary: Mapping[str, Any], console: "Console | None" = None) -> None:
-    """Print the main numbers of ``summary`` (the content of summary.json), at most 80 columns wide."""
+def print_summary(summary: Mapping[str, Any], console: "Console | None" = None, ranges: bool = False) -> None:
+    """Print the main numbers of ``summary`` (the content of summary.json), at most 80 columns wide.
+
+    A latency has one line with the range of its P99; with ``ranges`` both ends of every statistic.
+    """
     from rich.console import Console
     from rich.text import Text
 
@@ -290,13 +302,16 @@ def print_summary(summary: Mapping[str, Any], console: "Console | None" = None) 
     from servetwin.config.policy.watch import slow_policies
 
     console = console or Console()
-    if head := range_head(summary):
+    if head := (range_head(summary) if ranges else range_line(summary)):
         console.print(Text(f"  {head}", style="bold"))
+    if has_range(summary) and not ranges:
+        near = f"{told}; " if (told := near_saturation(summary)) else ""
+        console.print(Text(f"  {near}what the ranges rest on: report.html, or --ranges", style="dim"))
     if several := summary.get("parallelism"):
         console.print(Text(f"  {several}", style="dim"))
     if start := start_text(section(summary, "starts")):
         console.print(Text(f"  {start}", style="dim"))
-    console.print(_latency_table(summary))
+    console.print(_latency_table(summary, ranges))
     if has_range(summary):
         console.print(_range_table(summary))
     console.print(_fact_table(summary))
@@ -330,19 +345,23 @@ def print_summary(summary: Mapping[str, Any], console: "Console | None" = None) 
         console.print(Text(f"  {line}", style="dim"))
 
 
-def _latency_table(summary: Mapping[str, Any]) -> "Table":
+def _latency_table(summary: Mapping[str, Any], ranges: bool) -> "Table":
     from rich import box
     from rich.table import Table
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
     table.add_column("latency", style="bold")
-    for name in STATISTICS:
+    folded = has_range(summary) and not ranges
+    shown = STATISTICS[:-1] if folded else STATISTICS  # the range takes the place of the maximum
+    for name in (*shown, *(["range of p99"] if folded else [])):
         table.add_column(name, justify="right")
     for key, label in LATENCIES:
         values = section(summary, key)
-        table.add_row(label, *(duration(values.get(name)) for name in STATISTICS))
-        for name, cells in [*classes_of(summary, key), *ends_of(summary, key, STATISTICS)]:
-            table.add_row(f" {name}", *cells, style="dim")
+        between = [range_text(summary, f"{key}.p99", duration)] if folded else []
+        table.add_row(label, *(duration(values.get(name)) for name in shown), *between)
+        ends = [] if folded else ends_of(summary, key, STATISTICS)
+        for name, cells in [*classes_of(summary, key), *ends]:
+            table.add_row(f" {name}", *cells[: len(shown)], style="dim")
     return table
 
 

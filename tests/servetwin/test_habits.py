@@ -60,8 +60,13 @@ def test_the_doctor_tells_what_is_missing_and_how_to_get_it(
 ) -> None:
     monkeypatch.delenv("SERVETWIN_TRACES", raising=False)
     monkeypatch.delenv("SERVETWIN_PROFILES", raising=False)
-    assert cli.run(["doctor"]) == 0
+    assert cli.run(["doctor", "all=true"]) == 0
     assert "servetwin traces fetch azure_conv" in capsys.readouterr().out
+    assert cli.run(["doctor"]) == 0
+    short = capsys.readouterr().out
+    assert len(short.splitlines()) < 20 and "recorded traces: 0 of 19 are here" in short
+    assert cli.run(["doctor", "everything"]) == 2
+    assert "write all=true for everything" in capsys.readouterr().err
     known = doctor._version
     monkeypatch.setattr(doctor, "_version", lambda name: None if name in ("simpy", "ray") else known(name))
     assert cli.run(["doctor"]) == 1

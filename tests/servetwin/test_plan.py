@@ -105,7 +105,7 @@ def test_the_folder_holds_the_answer_and_a_page(tmp_path: Path) -> None:
 
 def test_what_nothing_meets_ends_with_status_1(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(["plan", *TRACE, "gpu=a100", "model.tp=1", "slo.ttft_p99_ms=0.1", "max_gpus=2"]) == 1
-    assert "No layout meets ttft_ms.p99 <= 0.1" in capsys.readouterr().out
+    assert "No layout meets TTFT P99 at most 0.100 ms with up to 2 GPUs." in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

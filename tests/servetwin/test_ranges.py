@@ -231,7 +231,12 @@ def test_on_is_the_default_and_part_of_the_configuration() -> None:
 
 
 def test_the_console_says_how_far_off_at_its_head(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.run(["simulate", *WORDS, f"out={tmp_path / 'run'}"]) == 0
+    """In short a line, and one range per latency; with --ranges every end and what they rest on."""
+    assert cli.run(["simulate", *WORDS, f"out={tmp_path / 'short'}"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("  TTFT p99 ") and "report.html, or --ranges" in out and "step times x" not in out
+    assert "range of p99" in out and "lowest" not in out and "range, not an interval" in out
+    assert cli.run(["simulate", "--ranges", *WORDS, f"out={tmp_path / 'run'}"]) == 0
     out = capsys.readouterr().out
     head = " ".join(out.split("latency")[0].split())
     assert head.startswith("TTFT p99 ")

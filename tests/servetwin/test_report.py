@@ -54,10 +54,20 @@ def test_the_page_explains_the_numbers_it_shows(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said", "unsaid"),
     [
-        (["cluster=a100_x4"], ["on 4 GPUs of type a100_80g", "least_outstanding, chunked_prefill, none"], []),
+        (
+            ["cluster=a100_x4"],
+            [
+                "on 4 GPUs of type a100_80g",
+                "dispatch: least_outstanding, batching: chunked_prefill, admission: none",
+            ],
+            [],
+        ),
         (
             ["system=blitz_multicast", "cluster=blitz_b"],
-            ["prefill_first, none, load_monitor, multicast, pool"],
+            [
+                "batching: prefill_first, admission: none, autoscaler: load_monitor, "
+                "where parameters come from: multicast, host cache: pool"
+            ],
             ["least_outstanding, "],
         ),
         (

@@ -30,6 +30,29 @@ _MODULES: Final = {
 }
 
 
+# What a list of traces says of each.
+DESCRIPTIONS: Final = {
+    "azure_conv_like": "lengths and gaps of the Azure 2023 conversation trace; the rate does not change",
+    "azure_code_like": "lengths, rates and bursts of the Azure 2023 code trace",
+    "burstgpt_like": "five minutes with five bursts, as in BurstGPT",
+    "maf_like": "many functions of which few are popular, as in Azure Functions; one token in and out",
+    "llumnix_ss": "Llumnix's S-S: short prompts, short outputs",
+    "llumnix_mm": "Llumnix's M-M: medium prompts, medium outputs",
+    "llumnix_ll": "Llumnix's L-L: long prompts, long outputs",
+    "llumnix_sl": "Llumnix's S-L: short prompts, long outputs",
+    "llumnix_ls": "Llumnix's L-S: long prompts, short outputs",
+    "llumnix_sharegpt": "Llumnix's table of ShareGPT's lengths",
+    "llumnix_burstgpt": "Llumnix's table of BurstGPT's lengths",
+    "poisson": "Poisson arrivals",
+    "gamma": "arrivals with Gamma gaps, burstier or steadier than Poisson",
+    "on_off": "bursts and quiet spells in turn",
+    "onsets": "a base rate that rises steeply at given times",
+    "diurnal": "a rate that rises and falls as over days",
+    "zipf_mix": "many models, of which few get most requests",
+    "multi_turn": "conversations of several turns, whose prompts repeat what was said before",
+}
+
+
 class _Drawn(Mapping[str, "Callable[..., Workload]"]):
     """The functions by name, each imported when it is asked for."""
 
