@@ -27,7 +27,8 @@ _FOOT: Final = (
 def plan_page(plan: PlanAnswer, words: str) -> str:
     """Return the HTML of the whole page."""
     facts = "".join(f'<span class="chip">{escape(text)}</span>' for text in remarks(plan))
-    parts = [answer(sentence(plan)), f'<p class="chips">{facts}</p>']
+    headline, stop, rest = sentence(plan).partition(". ")
+    parts = [answer(rest) if rest else "", f'<p class="chips">{facts}</p>']
     if plan.ranked:
         parts.append(table("Layouts that meet it, best first", head(plan), rows(plan)))
         parts.append(charts("What a size gives", [_sizes(plan), _pareto(plan)]))
@@ -39,7 +40,7 @@ def plan_page(plan: PlanAnswer, words: str) -> str:
         sizes = [[name, str(gpus), result] for name, gpus, result in tried_sizes(plan)]
         parts.append(table("Sizes that were run", ["layout", "GPUs", "result"], sizes))
     parts.append(command(words))
-    return page("Plan", plan.options.objective.in_words, " ".join(plan.options.words), parts, _FOOT)
+    return page("Plan", headline + stop.rstrip(), " ".join(plan.options.words), parts, _FOOT)
 
 
 def _values_by_size(candidate: Candidate, metric: str) -> list[tuple[float, float]]:

@@ -159,7 +159,7 @@ def tried_sizes(plan: PlanAnswer) -> list[tuple[str, int, str]]:
 
 def _numbers_told(plan: PlanAnswer, numbers: Mapping[str, float]) -> str:
     metrics = [limit.metric for limit in plan.options.objective.limits]
-    return "; ".join(f"{metric} {value_text(metric, numbers.get(metric))}" for metric in metrics)
+    return "; ".join(f"{name_of(metric)} {value_text(metric, numbers.get(metric))}" for metric in metrics)
 
 
 def why_not(plan: PlanAnswer, candidate: Candidate) -> str:
@@ -178,7 +178,7 @@ def why_not(plan: PlanAnswer, candidate: Candidate) -> str:
         return f"{lacking} with {counted(gpus, 'GPU')}"
     limit = _missed_limit(plan, outcome.numbers)
     value = value_text(limit.metric, outcome.numbers.get(limit.metric))
-    return f"{limit.metric} {value} with {counted(gpus, 'GPU')}"
+    return f"{name_of(limit.metric)} {value} with {counted(gpus, 'GPU')}"
 
 
 def _missed_limit(plan: PlanAnswer, numbers: Mapping[str, float]) -> Limit:

@@ -29,7 +29,14 @@ from servetwin.report.page_parts import (
     row,
     table,
 )
-from servetwin.report.range_text import ends_of, fact_range, range_head, range_text
+from servetwin.report.range_text import (
+    ends_of,
+    fact_range,
+    near_saturation,
+    range_head,
+    range_line,
+    range_text,
+)
 from servetwin.report.scaling import scaling
 from servetwin.report.stage_maps import stage_maps
 from servetwin.report.stages import stages_section
@@ -255,12 +262,15 @@ def _small(between: str) -> str:
     return f"<small>range {escape(between)}</small>" if between else ""
 
 
+_RANGE_TEXTS: Final = ("range_is", "range_in_short", "range_rests_on")
+
+
 def _how_far_off(summary: Mapping[str, Any]) -> str:
     """Return one line before the numbers and the range's sources in full; empty without a range."""
-    line = range_head(summary)
+    line = "; ".join(filter(None, (range_line(summary), near_saturation(summary))))
     if not line:
         return ""
-    full = "; ".join(str(summary[key]) for key in ("range_is", "range_rests_on") if summary.get(key))
+    full = "; ".join(str(summary[key]) for key in _RANGE_TEXTS if summary.get(key))
     return filled("range.html", line=escape(line), full=escape(full))
 
 
