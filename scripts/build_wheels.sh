@@ -12,7 +12,9 @@ mkdir -p dist
 for python in "$@"; do
     rm -rf "$made/build" "$made/wheel"
     "$python" -m venv "$made/build"
-    "$made/build/bin/python" -m pip install --quiet --disable-pip-version-check --constraint constraints.txt setuptools mypy
+    # What the core imports has to be there: its types decide what is compiled.
+    "$made/build/bin/python" -m pip install --quiet --disable-pip-version-check --constraint constraints.txt . \
+        setuptools mypy
     SERVETWIN_COMPILE=1 "$made/build/bin/python" -m pip wheel --quiet --disable-pip-version-check --no-deps \
         --no-build-isolation --wheel-dir "$made/wheel" .
     if command -v auditwheel > /dev/null; then

@@ -16,9 +16,9 @@ _NAME: Final = re.compile(r"[\w.-]+")
 _ROW: Final = re.compile(r"^\| ([\w.-]+) \| .*$", re.MULTILINE)
 _HEAD: Final = """# Licences of what ServeTwin uses
 
-ServeTwin is Apache-2.0. No package is copied into it; these are installed beside it. Extras are installed only
-where they are asked for, such as `pip install 'servetwin[real]'`. Published traces keep their own licences, which
-`servetwin traces fetch` prints.
+ServeTwin is Apache-2.0. No package is copied into it; these are installed beside it. Extras are installed
+only where they are asked for, such as `pip install 'servetwin[real]'`. Published traces keep their own
+licences, which `servetwin traces fetch` prints.
 
 | package | for | licence |
 |---|---|---|

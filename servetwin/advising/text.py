@@ -174,6 +174,7 @@ def as_data(advised: Advised) -> dict[str, Any]:
     """Return the same as data for programs."""
     record = advised.record
     return {
+        "sentence": sentence(advised),
         "log": str(advised.options.log),
         "start": clock(advised, 0.0) or None,
         "seconds": record.end_s,

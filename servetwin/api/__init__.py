@@ -9,7 +9,7 @@ if (_sentence := namesake()) is not None:
     raise ImportError(_sentence)
 
 from servetwin.api.advices import Advice, advise
-from servetwin.api.folders import read
+from servetwin.api.folders import Reproduction, read
 from servetwin.api.plans import Plan, plan
 from servetwin.api.runs import Run, simulate
 from servetwin.api.sweeps import Sweep, sweep
@@ -19,6 +19,7 @@ __all__ = [
     "Advice",
     "Plan",
     "PolicyError",
+    "Reproduction",
     "Run",
     "Sweep",
     "UserError",

@@ -30,20 +30,24 @@ class Advice:
 
 def advise(log: str | Path, *words: str, **values: Any) -> Advice:
     """``servetwin advise``: ``st.advise("metrics.json", system__scaler=["hpa", "keda"])``."""
-    from io import StringIO
-
-    import pandas as pd
-
     from servetwin.advising.advise_words import advise_words
-    from servetwin.advising.text import as_csv, as_data, sentence
+    from servetwin.advising.text import as_csv, as_data
     from servetwin.cli.advise import asked
 
     all_words = [f"log={log}", *words_of(words, values)]
     result, _ = asked(advise_words(all_words), " ".join(["servetwin", "advise", *all_words]))
-    data = as_data(result)
+    return advice_of(as_data(result), as_csv(result))
+
+
+def advice_of(data: dict[str, Any], table: str) -> Advice:
+    """Return the advice whose advise.json and advise.csv these are."""
+    from io import StringIO
+
+    import pandas as pd
+
     return Advice(
-        sentence=sentence(result),
-        table=pd.read_csv(StringIO(as_csv(result))),
+        sentence=data["sentence"],
+        table=pd.read_csv(StringIO(table)),
         lacks={name: one["lacks"] for name, one in data["scalers"].items() if one["lacks"]},
         data=data,
     )

@@ -39,24 +39,26 @@ class Plan:
 
 def plan(*words: str, **values: Any) -> Plan:
     """``servetwin plan``: ``st.plan("gpu=h100", slo__ttft_p99_ms=500, trace="azure_conv")``."""
-    import pandas as pd
-
     from servetwin.planning.answer import plan as search
     from servetwin.planning.plan_words import plan_words
-    from servetwin.planning.text import as_data, sentence
+    from servetwin.planning.text import as_data
 
-    answer = search(plan_words(words_of(words, values)))
-    data = as_data(answer)
+    return plan_of(as_data(search(plan_words(words_of(words, values)))))
+
+
+def plan_of(data: dict[str, Any]) -> Plan:
+    """Return the plan whose plan.json this is."""
+    import pandas as pd
+
     rows = [
         {key: value for key, value in row.items() if key != "numbers"} | row["numbers"]
         for row in data["ranked"]
     ]
-    ends = answer.ends
     return Plan(
-        answer=ends.mid,
-        low=ends.low,
-        high=ends.high,
-        sentence=sentence(answer),
+        answer=data["answer"],
+        low=data["at_low_end"],
+        high=data["at_high_end"],
+        sentence=data["sentence"],
         table=pd.DataFrame(rows),
         data=data,
     )

@@ -64,6 +64,7 @@ def own_words() -> dict[str, list[str]]:
     """Map command to the keys that it has besides those of a run."""
     from servetwin.advising.advise_words import OWN as ADVISE
     from servetwin.cli.export import FORMS
+    from servetwin.cli.plot import OWN as PLOT
     from servetwin.config.compose.clusters import CLUSTER_FAMILIES, topology_names
     from servetwin.explore.controls import controls
     from servetwin.planning.objective import AT_LEAST, LATENCIES, STATISTICS
@@ -77,6 +78,7 @@ def own_words() -> dict[str, list[str]]:
     hardware = [f"gpu={name}" for name in (*CLUSTER_FAMILIES, *topology_names())]
     return {
         "plan": [*objectives, *hardware, *prices, "prices=", "split=", *(f"{key}=" for key in PLAN)],
+        "plot": [f"{key}=" for key in PLOT],
         "explore": ["port=", "open=", *(f"{control.name}=" for control in controls())],
         "advise": ["log=", "out=", *(f"{key}=" for key in ADVISE)],
         "sweep": ["sweep=", *(f"{key}=" for key in SWEEP)],

@@ -11,6 +11,7 @@ COMMANDS: Final = {
     "simulate": "servetwin.cli.simulate:simulate",
     "plan": "servetwin.cli.plan:plan",
     "advise": "servetwin.cli.advise:advise",
+    "plot": "servetwin.cli.plot:plot",
     "explore": "servetwin.cli.explore:explore",
     "sweep": "servetwin.cli.sweep:sweep",
     "replay": "servetwin.cli.replay:replay",

@@ -26,7 +26,7 @@ _FLAGS: Final = ("-h", "--help")
 _MARKS: Final = ("-", "+", "~", "hydra.", "hydra/")  # how words in Hydra's own notation begin
 _ASKING: Final = (*_FLAGS, "help")
 # Without words these print their help text: they can do nothing.
-_NEED_WORDS: Final = ("plan", "advise", "sweep", "timeline", "export", "new-policy")
+_NEED_WORDS: Final = ("plan", "advise", "sweep", "plot", "timeline", "export", "new-policy")
 # These print the help text of all their subcommands (``by_verb``).
 _WITH_VERBS: Final = ("profile", "traces", "reproduce")
 _SHOWN: Final = {

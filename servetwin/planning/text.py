@@ -190,6 +190,7 @@ def _missed_limit(plan: PlanAnswer, numbers: Mapping[str, float]) -> Limit:
 def as_data(plan: PlanAnswer) -> dict[str, Any]:
     """Return the content of plan.json."""
     return {
+        "sentence": sentence(plan),
         "objective": str(plan.options.objective),
         "find": plan.options.find,
         "answer": plan.ends.mid,

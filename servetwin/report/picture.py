@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 SUFFIXES: Final = (".png", ".svg", ".pdf")
 
 
-def require_picture(path: Path) -> None:
-    """Raise UserError if ``path`` ends in none of ``SUFFIXES``."""
+def require_picture(path: Path, key: str = "plot") -> None:
+    """Raise UserError if ``path`` ends in none of ``SUFFIXES``. ``key``: the word that names it."""
     if path.suffix not in SUFFIXES:
-        raise UserError(f"plot={path} is no picture: write a name that ends in {', '.join(SUFFIXES)}")
+        raise UserError(f"{key}={path} is no picture: write a name that ends in {', '.join(SUFFIXES)}")
 
 
 def save(figure: "Figure", path: Path, dpi: int) -> None:

@@ -233,7 +233,7 @@ ROOMS = {
     ),
     "servetwin": (
         "shadowed_packages", "config", "assemble", "results", "story", "report", "run", "sweeps", "compare",
-        "export", "planning", "advising", "explore", "support", "cli", "api", "__main__",
+        "export", "planning", "advising", "explore", "plotting", "support", "cli", "api", "__main__",
     ),
     "experiments": ("common", "blitzscale", "llumnix", "quart", "scale", "scalers", "reproduce"),
 }  # fmt: skip

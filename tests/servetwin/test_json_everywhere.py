@@ -28,6 +28,7 @@ ASKED: tuple[tuple[tuple[str, ...], set[str]], ...] = (
     (("replay", "a"), {"actions", "different"}),
     (("timeline", "a", "out=t.json.gz"), {"slices", "file"}),
     (("export", "a", "to=aiperf", "out=e.json"), {"requests", "file"}),
+    (("plot", "a", "out=a.svg"), {"figure", "panels"}),
     (("compare", "a", "b"), set()),
     (("compare", "a", "b/requests.parquet"), {"errors"}),
     (("story", "a", "request=3"), {"time_ns", "what"}),
