@@ -45,7 +45,6 @@ PARSED_ONLY: Final = (
     ("REPRODUCTION.md", "servetwin reproduce scale all", LONG),
     ("REPRODUCTION.md", "servetwin reproduce scalers all", LONG),
     ("LLUMNIX.md", "servetwin reproduce llumnix fig10", LONG),
-    ("MIGRATION.md", "servetwin reproduce llumnix fig10", LONG),
     ("LLUMNIX.md", "servetwin reproduce llumnix all", LONG),
     ("BEYOND_LLUMNIX.md", "servetwin reproduce llumnix notice", LONG),
     ("QUART.md", "servetwin reproduce quart", LONG),
