@@ -37,7 +37,6 @@ PARSED_ONLY: Final = (
     ("GPU.md", "realexec random-checkpoint", GPU),
     ("RDMA.md", "realexec run transport=verbs", VM),
     ("MANY_HOSTS.md", "realexec run launcher=ray", INSTALL),
-    ("REALEXEC.md", "realexec run transport=nixl", INSTALL),
     ("HTTP.md", "realexec run world=http http.start=vllm serve MODEL", INSTALL),
     ("REPRODUCTION.md", "servetwin reproduce blitzscale fig21 fig8", LONG),
     ("REPRODUCTION.md", "servetwin reproduce blitzscale all", LONG),
