@@ -1,5 +1,4 @@
-"""Simulate every measured run that may be used and write docs/explanation/ACCURACY.md: errors, ranges, worst
-runs.
+"""Simulate every measured run that may be used and write docs/explanation/ACCURACY.md and its lab note.
 
 python -m benchmarks.accuracy [out=FOLDER]   (out/accuracy if left out; needs SERVETWIN_REAL_RUNS and
                                               SERVETWIN_PROFILES; minutes, and goes on where it stopped)
@@ -14,14 +13,16 @@ from typing import Final
 from benchmarks.accuracy.errors import broken, broken_memory, errors_of
 from benchmarks.accuracy.fit import fitted, samples_of
 from benchmarks.accuracy.measured import STAGES, folder, measured_runs
-from benchmarks.accuracy.page import head_line, page
+from benchmarks.accuracy.page import head_line, lab_note, page
 from benchmarks.accuracy.runs import Evaluation
 from benchmarks.command import command
 from benchmarks.kv_memory import logged_values
 from serving.vocabulary.errors import UserError
 
 FOLDER: Final = Path("out") / "accuracy"
-PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "explanation" / "ACCURACY.md"
+DOCS: Final = Path(__file__).resolve().parents[2] / "docs"
+PAGE: Final = DOCS / "explanation" / "ACCURACY.md"
+LAB_NOTE: Final = DOCS / "contributing" / "lab" / "ACCURACY.md"
 
 
 def evaluation_in(place: Path, words: tuple[str, ...] = ()) -> Evaluation:
@@ -50,8 +51,9 @@ def main(words: list[str]) -> int:
     judged = [run for run in runs if run.source == STAGES and not run.saturated]
     left_out = [evaluation.simulated(run, terms[run.model].words()) for run in judged]
     logged = list(logged_values())
-    text = page(left_out=left_out, as_shipped=as_shipped, terms=terms, logged=logged)
+    text = page(left_out=left_out, as_shipped=as_shipped, logged=logged)
     PAGE.write_text(text, encoding="utf-8")
+    LAB_NOTE.write_text(lab_note(as_shipped, terms), encoding="utf-8")
     errors = errors_of(left_out)
     found = [*broken(errors), *broken_memory(logged)]
     print(head_line(errors))

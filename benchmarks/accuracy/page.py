@@ -1,4 +1,5 @@
-"""docs/explanation/ACCURACY.md: how far simulations are from measured runs, written from the evaluation."""
+"""docs/explanation/ACCURACY.md and its lab note: how far simulations are from measured runs, written from the
+evaluation."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -63,14 +64,11 @@ def head_line(errors: Sequence[Error]) -> str:
 
 
 def page(
-    *,
-    left_out: Sequence[SimulatedRun],
-    as_shipped: Sequence[SimulatedRun],
-    terms: Mapping[str, Terms],
-    logged: Sequence[Logged],
+    *, left_out: Sequence[SimulatedRun], as_shipped: Sequence[SimulatedRun], logged: Sequence[Logged]
 ) -> str:
     """The page. ``left_out``: unsaturated stages with constants fitted without their model."""
     errors = errors_of(left_out)
+    others = [run for run in as_shipped if run.run.source != STAGES]
     parts = [
         "# Accuracy",
         f"{head_line(errors)}.",
@@ -80,23 +78,44 @@ def page(
         "TTFT is the client's. Step times are AIConfigurator's tables for the H100 (vLLM 0.19.0), composed\n"
         "for each model: no table was measured with a run's model or version. A run without\n"
         "`engine.profile` uses lines fitted to such tables; their own error is in\n"
-        "[STEP_TIMES](STEP_TIMES.md#how-far-off-they-are).",
+        "[STEP_TIMES](STEP_TIMES.md#how-far-off-they-are). No other GPU, engine or precision was compared\n"
+        "here; [SILICON](SILICON.md) has FP8 and FP4 ([LIMITS](../reference/LIMITS.md)).",
         "## Errors",
         "Mean of the sizes of the errors, bias (above 0: the simulation is too slow), P90 of the sizes,\n"
-        "share of measured values in the range, and the median of the range's high over low.",
-        *_tables(left_out, as_shipped),
+        "share of measured values in the range ([HOW_FAR_OFF](HOW_FAR_OFF.md)), and the median of the\n"
+        "range's high over low.",
+        *_titled("Stages below saturation, constants fitted without the run's model", left_out),
+        *_titled("Qwen3-8B, as shipped", others),
         "## By regime",
         "The stages with constants fitted without their model; the saturated one and Qwen3-8B as shipped.\n"
         "TPOT is its mean or the median ITL, TTFT its mean or P95; errors are the mean and the P90 of their\n"
         "sizes. The width of the range follows the P90s of TPOT (`steps` of\n"
         "`hwmodels/catalogue/engine_terms.yaml`), but the tables' own error is the least.",
         _regimes([*left_out, *(one for one in as_shipped if one.run.saturated or one.run.source != STAGES)]),
+        "## Where it is worst",
+        f"The worst {WORST} values have these causes; each with its worst value. The\n"
+        "[lab note](../contributing/lab/ACCURACY.md) lists all of them, the stages as shipped, and the fit.",
+        _causes(errors_of(as_shipped)),
+        "## KV memory",
+        _kv(logged),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def lab_note(as_shipped: Sequence[SimulatedRun], terms: Mapping[str, Terms]) -> str:
+    """What stands behind the page: the stages as shipped, the worst values and the fitted constants."""
+    stages = [run for run in as_shipped if run.run.source == STAGES]
+    parts = [
+        "# Lab note: accuracy",
+        "Written by `python -m benchmarks.accuracy`, with [ACCURACY](../../explanation/ACCURACY.md), which\n"
+        "says what was compared and what the columns are.",
+        "## Stages as shipped",
+        *_titled("Stages below saturation", [run for run in stages if not run.run.saturated]),
+        *_titled("Saturated stages", [run for run in stages if run.run.saturated]),
         "## Worst ten",
         _worst(errors_of(as_shipped)),
         "## What was fitted",
         _fitted(terms),
-        "## KV memory",
-        _kv(logged),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -127,15 +146,8 @@ def _coverage(runs: Sequence[SimulatedRun]) -> str:
     return "\n".join(lines)
 
 
-def _tables(left_out: Sequence[SimulatedRun], as_shipped: Sequence[SimulatedRun]) -> list[str]:
-    stages = [run for run in as_shipped if run.run.source == STAGES]
-    kinds = (
-        ("Stages below saturation, constants fitted without the run's model", left_out),
-        ("The same stages as shipped", [run for run in stages if not run.run.saturated]),
-        ("Saturated stages, as shipped", [run for run in stages if run.run.saturated]),
-        ("Qwen3-8B, as shipped", [run for run in as_shipped if run.run.source != STAGES]),
-    )
-    return [text for title, runs in kinds for text in (f"**{title}** ({len(runs)} runs)", _table(runs))]
+def _titled(title: str, runs: Sequence[SimulatedRun]) -> tuple[str, str]:
+    return f"**{title}** ({len(runs)} runs)", _table(runs)
 
 
 def _table(runs: Sequence[SimulatedRun]) -> str:
@@ -167,12 +179,32 @@ def _regime_cells(errors: Sequence[Error]) -> str:
     return f"{row.mean:.1f}, {row.p90:.1f} % | {row.covered:.0%} | {row.width:.2f}"
 
 
+def _worst_of(errors: Sequence[Error]) -> list[Error]:
+    return sorted(errors, key=lambda error: -abs(error.percent))[:WORST]
+
+
 def _worst(errors: Sequence[Error]) -> str:
     lines = ["| run | | measured | simulated | error | cause |", "|---|---|---|---|---|---|"]
-    for one in sorted(errors, key=lambda error: -abs(error.percent))[:WORST]:
-        cells = one.run.run.title, NAMES[one.metric], _shown(one, one.measured), _shown(one, one.simulated)
-        lines.append(f"| {' | '.join(cells)} | {one.percent:+.0f} % | {_cause(one)} |")
+    lines += [f"| {_value_cells(one)} | {_cause(one)} |" for one in _worst_of(errors)]
     return "\n".join(lines)
+
+
+def _causes(errors: Sequence[Error]) -> str:
+    """Each cause of the worst values once, with its worst value and the number of its values."""
+    found: dict[str, list[Error]] = {}
+    for one in _worst_of(errors):
+        found.setdefault(_cause(one), []).append(one)
+    lines = [
+        "| values | worst of them | | measured | simulated | error | cause |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    lines += [f"| {len(ones)} | {_value_cells(ones[0])} | {cause} |" for cause, ones in found.items()]
+    return "\n".join(lines)
+
+
+def _value_cells(one: Error) -> str:
+    cells = one.run.run.title, NAMES[one.metric], _shown(one, one.measured), _shown(one, one.simulated)
+    return f"{' | '.join(cells)} | {one.percent:+.0f} %"
 
 
 def _shown(error: Error, value: float) -> str:
@@ -190,7 +222,7 @@ def _cause(error: Error) -> str:
 def _fitted(terms: Mapping[str, Terms]) -> str:
     lines = [
         "The constants of `hwmodels/catalogue/engine_terms.yaml`, fitted to these runs: with all models,\n"
-        "and without each of them, as the first table of errors uses them. Of Qwen3-8B's runs, those with\n"
+        "and without each of them, as the first table of the page uses them. Of Qwen3-8B's runs, those with\n"
         "up to 16 clients count, for the step alone; what vLLM 0.30 adds per sequence was fitted to all 16.",
         "",
         "| without | per step | way in and out | per request that decodes beside it |",
@@ -210,6 +242,7 @@ def _kv(logged: Sequence[Logged]) -> str:
     small = sum(abs(value.error) <= 0.03 for value in known)
     return (
         f"Of {len(known)} values that vLLM logged and whose flags are recorded, {small} are within 3 % of\n"
-        f"its own arithmetic here; the largest error is {worst.error:+.1%} ({worst.case}). The table is in\n"
-        "[HOW_FAR_OFF](HOW_FAR_OFF.md#kv-memory) (`python -m benchmarks.kv_memory`)."
+        f"its own arithmetic here; the largest error is {worst.error:+.1%} ({worst.case}).\n"
+        "`python -m benchmarks.kv_memory` prints the table; [HOW_FAR_OFF](HOW_FAR_OFF.md#kv-memory) has the\n"
+        "arithmetic."
     )

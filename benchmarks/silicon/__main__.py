@@ -4,8 +4,8 @@ python -m benchmarks.silicon rows=FILE [out=FOLDER] [left_out=true] [page=true]
 
 rows: a file in the form of AIConfigurator's table of measured runs. out: where results are kept, so that an
 interrupted evaluation goes on (out/silicon if left out). left_out=true: judges each row with constants that
-were fitted on the file's rows of other models or systems (minutes more). page=true: writes
-docs/explanation/SILICON.md.
+were fitted on the file's rows of other models or systems (minutes more). page=true, with left_out=true:
+writes docs/explanation/SILICON.md and its lab note.
 """
 
 from pathlib import Path
@@ -13,13 +13,15 @@ from typing import Final
 
 from benchmarks.command import command
 from benchmarks.silicon.left_out import left_out
-from benchmarks.silicon.page import constants, ranges, report
+from benchmarks.silicon.page import constants, lab_note, page, ranges, report
 from benchmarks.silicon.rows import read_rows
 from benchmarks.silicon.runs import simulated
 from serving.vocabulary.errors import UserError
 
 FOLDER: Final = Path("out") / "silicon"
-PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "explanation" / "SILICON.md"
+DOCS: Final = Path(__file__).resolve().parents[2] / "docs"
+PAGE: Final = DOCS / "explanation" / "SILICON.md"
+LAB_NOTE: Final = DOCS / "contributing" / "lab" / "SILICON.md"
 _KEYS: Final = ("rows", "out", "left_out", "page")
 
 
@@ -30,6 +32,8 @@ def _given(words: list[str]) -> dict[str, str]:
             raise UserError(f"it takes {', '.join(f'{key}=...' for key in _KEYS)} and was given {word!r}")
     if not given.get("rows"):
         raise UserError("which rows: write rows=FILE, a table of measured runs")
+    if given.get("page") == "true" and given.get("left_out") != "true":
+        raise UserError("page=true writes errors of rows left out of the fit: write left_out=true too")
     return given
 
 
@@ -43,30 +47,18 @@ def main(words: list[str]) -> int:
     results = simulated(rows, folder)
     of_vllm = [result for result in results if result.row.backend == "vllm"]
     lines = [*report("All rows", results), "", *report("Rows of vLLM", of_vllm)]
+    own = None
     if given.get("left_out") == "true":
         own = left_out([result.row for result in of_vllm], of_vllm, folder)
         title = "Rows of vLLM, constants fitted without their model on their system"
         lines = [*report(title, own.results), "", *ranges(own.results), "", *lines, "", *constants(own)]
     text = "\n".join(lines)
     print(text)
-    if given.get("page") == "true":
-        PAGE.write_text(_PREFACE + text + "\n", encoding="utf-8")
+    if own and given.get("page") == "true":
+        PAGE.write_text(page(own), encoding="utf-8")
+        LAB_NOTE.write_text(lab_note(text), encoding="utf-8")
     return 0
 
-
-_PREFACE: Final = """# Measured runs of the field
-
-How far simulations are from measured runs of vLLM, SGLang and TensorRT-LLM that others published (most of
-them InferenceX), beside AIConfigurator 0.12.0 on the same rows. `python -m benchmarks.silicon rows=FILE
-left_out=true page=true` writes this page from a file in the form of AIConfigurator's table of measured runs.
-Each row is loaded as its client did: C clients at once, 10 C requests, uniform lengths from 0.8 of the stated
-ones, 2 C requests before from 2026-01-21 on; means of TTFT and TPOT as the client counts them. Step times are
-those of `aiconfigurator-core` ([STEP_TIMES](STEP_TIMES.md)); scheduler, memory and front end are the
-simulator's.
-
-Errors: median size / mean size / median with sign (above 0: the simulation is too slow).
-
-"""
 
 if __name__ == "__main__":
     command("benchmarks.silicon", __doc__, main)

@@ -1,6 +1,6 @@
-"""docs/explanation/SILICON.md and what is printed: errors beside AIConfigurator's, coverage, constants."""
+"""docs/explanation/SILICON.md, its lab note and what is printed: errors beside AIConfigurator's, coverage."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final
 
 from benchmarks.silicon.fit import with_experts
@@ -25,10 +25,39 @@ _BESIDE: Final = (
     "the AIConfigurator team are loaded with 2,048 tokens a step, as 45 rows of Qwen3-32B say; that is not "
     "left out when these rows are judged."
 )
+_PREFACE: Final = """# Measured runs of the field
+
+{head}
+
+How far simulations are from measured runs of vLLM that others published (most of them InferenceX), beside
+AIConfigurator 0.12.0 on the same rows. `python -m benchmarks.silicon rows=FILE left_out=true page=true`
+writes this page and its [lab note](../contributing/lab/SILICON.md) from a file in the form of
+AIConfigurator's table of measured runs.
+
+Each row is loaded as its client did: C clients at once, 10 C requests, uniform lengths from 0.8 of the
+stated ones, 2 C requests before from 2026-01-21 on; means of TTFT and TPOT as the client counts them. Step
+times are those of `aiconfigurator-core` ([STEP_TIMES](STEP_TIMES.md)); scheduler, memory and front end are
+the simulator's. Every row is judged with constants that were fitted on rows of other models or systems.
+
+Errors: median size / mean size / median with sign (above 0: the simulation is too slow).
+"""
+_LAB_PREFACE: Final = """# Lab note: measured runs of the field
+
+What `python -m benchmarks.silicon rows=FILE left_out=true page=true` prints;
+[SILICON](../../explanation/SILICON.md) says how rows are loaded and has the main tables. Errors: median
+size / mean size / median with sign (above 0: the simulation is too slow).
+"""
+_OTHERS: Final = """## Limits
+
+* Only rows of vLLM are run ([all rows](../contributing/lab/SILICON.md#all-rows)).
+* The kinds of load are those of the file: C clients of one length each, no arrivals over time, no scaling.
+* The [lab note](../contributing/lab/SILICON.md) has errors by load, all rows with the shipped constants, and
+  the [constants](../contributing/lab/SILICON.md#constants) with and without each model.
+"""
 _LEFT_OUT: Final = "| left out | query norms | prompts | latent | range of prompts | range of decodes |"
 _RANGES: Final = """## Ranges
 
-Every run has a range ([HOW_FAR_OFF](HOW_FAR_OFF.md)). For these step times it comes from the errors of such
+Every run has a range ([HOW_FAR_OFF]({how_far_off})). For these step times it comes from the errors of such
 rows: 90 % of measured over simulated means lie between its two factors, each (model, system) weighing the
 same: TTFT for steps with prompts, TPOT for steps that only decode, without experts and with them. Here the
 factors are those of rows of other models or systems. Some rows cannot have computed what they state, for
@@ -80,20 +109,43 @@ def coverage(results: Sequence[Result]) -> list[str]:
     return lines
 
 
-def report(title: str, results: Sequence[Result]) -> list[str]:
-    """Errors of all rows, of the rows that AIConfigurator answers, with refusals, and by each kind."""
+def page(own: LeftOut) -> str:
+    """The page: rows of vLLM with constants fitted without their model on their system, and their ranges."""
+    lines = report("Errors", own.results, ("GPU", "model", "precision"))
+    parts = [_PREFACE.format(head=head_line(own.results)), *lines, "", *ranges(own.results, each=False)]
+    return "\n".join([*parts, "", _OTHERS])
+
+
+def head_line(results: Sequence[Result]) -> str:
+    """The page in one sentence: median errors of the rows that ran, and AIConfigurator's."""
+    ours = [found for metric in METRICS if (found := of_ours(results, metric))]
+    theirs = [found for metric in METRICS if (found := of_theirs(results, metric))]
+    told = [" and ".join(f"{found.median:.1%}" for found in both) or "not known" for both in (ours, theirs)]
+    return (
+        f"On {ours[0].rows if ours else 0} rows the median errors of mean TTFT and TPOT are {told[0]}; "
+        f"AIConfigurator's, on {theirs[0].rows if theirs else 0} of them, are {told[1]}."
+    )
+
+
+def lab_note(text: str) -> str:
+    """The note behind the page, from what is printed."""
+    return f"{_LAB_PREFACE}\n{text}\n"
+
+
+def report(title: str, results: Sequence[Result], kinds: Collection[str] = tuple(_KINDS)) -> list[str]:
+    """Errors of all rows, of the rows that AIConfigurator answers, with refusals, and by ``kinds``."""
     answered = [result for result in results if result.row.aic_ttft_ms is not None]
     whole = {"rows that ran": results, "of them those that AIConfigurator answers": answered}
     lines = [f"## {title}", "", *table(whole), "", "With every refused row as 100 % wrong:", ""]
     lines += [*table({"all rows": results}, refused_too=True), "", *coverage(results)]
     ran = [result for result in results if not result.refused]
-    for kind, name in _KINDS.items():
-        lines += ["", f"By {kind}:", "", *table(by(ran, name))]
+    for kind in kinds:
+        lines += ["", f"By {kind}:", "", *table(by(ran, _KINDS[kind]))]
     return lines
 
 
-def ranges(results: Sequence[Result]) -> list[str]:
-    """How many measured means lie in the range of their run, and how wide the ranges are."""
+def ranges(results: Sequence[Result], each: bool = True) -> list[str]:
+    """How many measured means lie in the range of their run, and how wide; of ``each`` model on a system."""
     have = with_ranges(results)
     possible = [result for result in have if result.row.group not in impossible(have)]
     mixtures = {row.id for row in with_experts(result.row for result in have)}
@@ -102,11 +154,15 @@ def ranges(results: Sequence[Result]) -> list[str]:
         "of them those that can have computed what they state": possible,
         "without experts": [result for result in possible if result.row.id not in mixtures],
         "with experts": [result for result in possible if result.row.id in mixtures],
-        **by(possible, lambda result: f"{result.row.model} on {result.row.system}"),
     }
+    if each:
+        groups |= by(possible, lambda result: f"{result.row.model} on {result.row.system}")
     never = ", ".join(f"{model} on {system}" for model, system in sorted(impossible(have))) or "none here"
     lines = [
-        _RANGES.format(impossible=never),
+        _RANGES.format(
+            impossible=never,
+            how_far_off="../../explanation/HOW_FAR_OFF.md" if each else "HOW_FAR_OFF.md",
+        ),
         "",
         "| | TTFT inside | high / low | TPOT inside | high / low |",
         "|---|---|---|---|---|",

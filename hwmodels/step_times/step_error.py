@@ -105,7 +105,7 @@ def all_off_by(share: float, how: How, source: str) -> StepErrors:
 
 NO_ERROR: Final = all_off_by(0.0, "assumed", "none: the times are exact by definition")
 # For values that are declared and not measured. Declared all-reduces of two RTX PRO 6000 turned out 2.5 times
-# too fast, NCCL alone twice as fast as vLLM's (docs/explanation/STEP_TIMES.md): a factor of two was observed.
+# too fast, NCCL alone twice as fast as vLLM's (docs/contributing/lab/STEP_TIMES.md): a factor of two.
 ROUGH_SHARE: Final = 1.0
 ROUGH: Final = all_off_by(ROUGH_SHARE, "assumed", "nothing was measured, assumed to be within a factor of 2")
 # p95 in percent of the worst of six tables with held-out lines (docs/explanation/STEP_TIMES.md): used if a
@@ -202,7 +202,7 @@ def _composed(decode: StepError, prefill: StepError) -> StepErrors:
     return StepErrors(prefill, decode, prefill)
 
 
-# A model composed of products measured for others (docs/explanation/STEP_TIMES.md, "Composed models").
+# A model composed of products measured for others (docs/contributing/lab/STEP_TIMES.md, "Composed models").
 _COMPOSED: Final = _composed(
     off_by(0.0, "assumed", "composed: 2 to 6 % too slow on the RTX PRO 6000", too_slow=0.06),
     off_by(0.0, "assumed", "composed: 3 to 26 % too slow on the RTX PRO 6000", too_slow=0.26),

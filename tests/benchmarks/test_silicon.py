@@ -8,7 +8,8 @@ import pytest
 
 from benchmarks.silicon import runs
 from benchmarks.silicon.fit import Trials, best, with_experts
-from benchmarks.silicon.page import ranges
+from benchmarks.silicon.left_out import LeftOut
+from benchmarks.silicon.page import page, ranges
 from benchmarks.silicon.ranges import SHARE, busy, impossible, inside, shown, width
 from benchmarks.silicon.rows import COLUMNS, Row, read_rows, refusal, words
 from benchmarks.silicon.runs import Asked, Result, Terms, run_all
@@ -109,6 +110,16 @@ def test_coverage_and_width() -> None:
     assert width([hit], "ttft") == pytest.approx(4 / 3)
     lines = ranges([hit])
     assert any("| 1 of 1 (100%) | x1.33 | 0 of 1 (0%) | x2.00 |" in line for line in lines)
+
+
+def test_the_page_tells_median_errors_and_has_what_the_kinds_give() -> None:
+    near = replace(result("a", 0.8, 1.25), ttft_ends_ms=(70.0, 120.0), tpot_ends_ms=(9.5, 19.0))
+    far = replace(result("b", 2.0, 2.0, MIXTURE), row=replace(ROW, id="b", model=MIXTURE, aic_ttft_ms=150.0))
+    text = page(LeftOut([near, far], {}, LibraryTerms()))
+    assert "On 2 rows the median errors of mean TTFT and TPOT are 12.5% and 10.0%;" in text
+    assert "AIConfigurator's, on 1 of them, are 50.0%." in text
+    assert f"| {MIXTURE} | 1 of 1 | 0.0% / 0.0% / +0% | 50.0% / 50.0% / +50% |" in text
+    assert "1 of 1 (100%)" in text and "By load" not in text
 
 
 def test_constants_are_those_with_the_least_error_without_the_group() -> None:
