@@ -63,7 +63,6 @@ STANDS_FOR: Final[Mapping[str, Mapping[str, str]]] = {
     "HTTP.md": {f"out/bench-{number}.json": f"out/mine-{number}" for number in (1, 2, 3, 4)},
     "METRICS.md": {"out/first": "out/light", "U": "0.5"},
     "MOE.md": {"$Q": _MOE, "$P": "$SERVETWIN_PROFILES"},
-    "PLAN.md": {"H100_SXM_TABLES": "$SERVETWIN_PROFILES/aiconfigurator/h100_sxm", "0.24.0": "0.19.0"},
     "PROFILES.md": {"FOLDER": "out/mine", _SPLITWISE: f"$SERVETWIN_PROFILES/{_SPLITWISE}"},
     "STEP_TIMES.md": {"$P": "$SERVETWIN_PROFILES", "FOLDER": _LAYERS, "GPU": "rtx4090",
                       "MODEL": "llama3_1_8b"},
