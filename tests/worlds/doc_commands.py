@@ -62,7 +62,7 @@ STANDS_FOR: Final[Mapping[str, Mapping[str, str]]] = {
     "HTTP.md": {f"out/bench-{number}.json": f"out/mine-{number}" for number in (1, 2, 3, 4)},
     "METRICS.md": {"out/first": "out/light", "U": "0.5"},
     "MOE.md": {"$Q": _MOE, "$P": "$SERVETWIN_PROFILES"},
-    "PROFILES.md": {"FOLDER": "out/mine", _SPLITWISE: f"$SERVETWIN_PROFILES/{_SPLITWISE}"},
+    "PROFILES.md": {_SPLITWISE: f"$SERVETWIN_PROFILES/{_SPLITWISE}"},
     "STEP_TIMES.md": {"$P": "$SERVETWIN_PROFILES", "FOLDER": _LAYERS, "GPU": "rtx4090",
                       "MODEL": "llama3_1_8b"},
     "SWEEP.md": {"DIR": "out/first"},
@@ -70,14 +70,12 @@ STANDS_FOR: Final[Mapping[str, Mapping[str, str]]] = {
 }  # fmt: skip
 # What the reader of a page has at hand before its first command.
 _SMALL: Final = "trace=azure_conv_like trace.requests=12 trace.rate_per_s=20 cluster=a100_x2"
-_IMPORTED: Final = f"servetwin profile import format=splitwise path=$SERVETWIN_PROFILES/{_SPLITWISE} gpu=h100"
 BEFORE: Final[Mapping[str, tuple[str, ...]]] = {
     "COMPARE.md": (
         f"servetwin simulate {_SMALL} out=out/sim",
         f"servetwin sweep {_SMALL} seed=0,1 out=out/swept",
     ),
     "CONFIGURATION.md": ("servetwin traces sample azure_conv_like requests=20 out=conv.parquet",),
-    "PROFILES.md": (f"{_IMPORTED} model=llama2_70b tp=8 out=out/mine",),
 }  # fmt: skip
 # A command that is to be refused.
 STATUS: Final = (
