@@ -25,10 +25,6 @@ PARSED_ONLY: Final = (
     ("REALEXEC.md", "realexec run model=smollm2_135m", NETWORK),
     ("REAL_RUNS.md", "realexec run system=blitzscale system.instances.split=false cluster=local "
      "workers=3", NETWORK),
-    ("REAL_RUNS.md", "realexec run system=vllm system/migration=least_loaded system/dispatch=round_robin "
-     "migration.period_ms=200", NETWORK),
-    ("REAL_RUNS.md", "realexec run system=vllm system/migration=least_loaded system/dispatch=round_robin "
-     "cluster=local workers=2 model=tiny_llama trace=file", LONG),
     ("README.md", "realexec run system=", LIKE_REAL_RUNS),
     ("README.md", "realexec fidelity", LONG),
     ("CALIBRATE.md", "realexec", LONG),
