@@ -55,7 +55,6 @@ STANDS_FOR: Final[Mapping[str, Mapping[str, str]]] = {
     "README.md": {"FOLDER": _LAYERS, "FILE": "measured.csv",
                   "metrics.json": str(ROOT / "tests" / "data" / "production" / "prometheus.json")},
     "COMPARE.md": {"DIR": "out/sim", "MEASURED": "measured.csv"},
-    "HTTP.md": {f"out/bench-{number}.json": f"out/mine-{number}" for number in (1, 2, 3, 4)},
     "METRICS.md": {"out/first": "out/light", "U": "0.5"},
     "MOE.md": {"$Q": _MOE, "$P": "$SERVETWIN_PROFILES"},
     "PROFILES.md": {_SPLITWISE: f"$SERVETWIN_PROFILES/{_SPLITWISE}"},
