@@ -1,4 +1,4 @@
-"""How requests end after each kind of fault, system by system (see docs/how-to/FAULTS.md).
+"""How requests end after each kind of fault, system by system (see docs/contributing/lab/FAULTS.md).
 
 python -m benchmarks.faults [SYSTEM ...]    all systems if left out; prints the rows of the page's table
 """

@@ -1,6 +1,6 @@
 """What a point of a sweep costs beside its simulation.
 
-python -m benchmarks.sweep_points    # the 200 points of docs/how-to/SWEEP.md, about 10 s of CPU
+python -m benchmarks.sweep_points    # the 200 points of docs/contributing/lab/SWEEP.md, about 10 s of CPU
 """
 
 from time import process_time
@@ -22,7 +22,7 @@ WORDS = (
 
 
 def points() -> list[Point]:
-    """Those of the sweep of docs/how-to/SWEEP.md."""
+    """Those of the sweep of docs/contributing/lab/SWEEP.md."""
     plain, axes, _ = axes_of(WORDS)
     return points_of([*plain, "uncertainty=off"], axes)
 

@@ -84,7 +84,7 @@ def _is_same_place(name: str, path: Path) -> bool:
 
 REGIMES: Final = ("light", "knee", "overload")
 # ServeTwin's own definition: how often requests wait, within this time around an arrival.
-# docs/how-to/COMPARE.md has the runs from which the two bounds were read.
+# docs/contributing/lab/COMPARE.md has the runs from which the two bounds were read.
 WINDOW_S: Final = 30.0
 KNEE_FROM: Final = 0.4
 OVERLOAD_FROM: Final = 0.8

@@ -102,12 +102,11 @@ def test_a_command_that_is_not_run_here_is_parsed(
         write_policies(words)
         if any("://" in word for word in words):
             words = tuple(with_server(words))
-        assert load_config(_without_files(words, reader), "realexec").kind == "realexec"
+        assert load_config(_without_files(words), "realexec").kind == "realexec"
 
 
-def _without_files(words: tuple[str, ...], folder: Path) -> list[str]:
-    """Without what an earlier command of the page made; the reader's own trace has one request."""
-    (folder / "long.csv").write_text("arrival_s,prompt_tokens,output_tokens\n0,4000,4\n", encoding="utf-8")
+def _without_files(words: tuple[str, ...]) -> list[str]:
+    """Without what an earlier command of the page made."""
     made = ("engine.profile=out", "cluster.links=measured", "repeat=", "config=out")
     return [word for word in words if not word.startswith(made)]
 

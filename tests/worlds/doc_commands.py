@@ -25,13 +25,8 @@ PARSED_ONLY: Final = (
     ("REALEXEC.md", "realexec run model=smollm2_135m", NETWORK),
     ("REAL_RUNS.md", "realexec run system=blitzscale system.instances.split=false cluster=local "
      "workers=3", NETWORK),
-    ("REAL_RUNS.md", "realexec run system=vllm system/migration=least_loaded system/dispatch=round_robin "
-     "migration.period_ms=200", NETWORK),
-    ("REAL_RUNS.md", "realexec run system=vllm system/migration=least_loaded system/dispatch=round_robin "
-     "cluster=local workers=2 model=tiny_llama trace=file", LONG),
     ("README.md", "realexec run system=", LIKE_REAL_RUNS),
     ("README.md", "realexec fidelity", LONG),
-    ("COMPARE.md", "realexec run", LIKE_REAL_RUNS),
     ("CALIBRATE.md", "realexec", LONG),
     ("GPU.md", "realexec run device=cuda", GPU),
     ("GPU.md", "realexec random-checkpoint", GPU),
@@ -57,12 +52,10 @@ STANDS_FOR: Final[Mapping[str, Mapping[str, str]]] = {
     "ADVISE.md": {"metrics.json": str(ROOT / "tests" / "data" / "production" / "prometheus.json")},
     "README.md": {"FOLDER": _LAYERS, "FILE": "measured.csv",
                   "metrics.json": str(ROOT / "tests" / "data" / "production" / "prometheus.json")},
-    "COMPARE.md": {"DIR": "out/sim", "MEASURED": "measured.csv", "U": "0.5"},
-    "HTTP.md": {f"out/bench-{number}.json": f"out/mine-{number}" for number in (1, 2, 3, 4)},
+    "COMPARE.md": {"DIR": "out/sim", "MEASURED": "measured.csv"},
     "METRICS.md": {"out/first": "out/light", "U": "0.5"},
     "MOE.md": {"$Q": _MOE, "$P": "$SERVETWIN_PROFILES"},
-    "PLAN.md": {"H100_SXM_TABLES": "$SERVETWIN_PROFILES/aiconfigurator/h100_sxm", "0.24.0": "0.19.0"},
-    "PROFILES.md": {"FOLDER": "out/mine", _SPLITWISE: f"$SERVETWIN_PROFILES/{_SPLITWISE}"},
+    "PROFILES.md": {_SPLITWISE: f"$SERVETWIN_PROFILES/{_SPLITWISE}"},
     "STEP_TIMES.md": {"$P": "$SERVETWIN_PROFILES", "FOLDER": _LAYERS, "GPU": "rtx4090",
                       "MODEL": "llama3_1_8b"},
     "SWEEP.md": {"DIR": "out/first"},
@@ -70,14 +63,12 @@ STANDS_FOR: Final[Mapping[str, Mapping[str, str]]] = {
 }  # fmt: skip
 # What the reader of a page has at hand before its first command.
 _SMALL: Final = "trace=azure_conv_like trace.requests=12 trace.rate_per_s=20 cluster=a100_x2"
-_IMPORTED: Final = f"servetwin profile import format=splitwise path=$SERVETWIN_PROFILES/{_SPLITWISE} gpu=h100"
 BEFORE: Final[Mapping[str, tuple[str, ...]]] = {
     "COMPARE.md": (
         f"servetwin simulate {_SMALL} out=out/sim",
         f"servetwin sweep {_SMALL} seed=0,1 out=out/swept",
     ),
     "CONFIGURATION.md": ("servetwin traces sample azure_conv_like requests=20 out=conv.parquet",),
-    "PROFILES.md": (f"{_IMPORTED} model=llama2_70b tp=8 out=out/mine",),
 }  # fmt: skip
 # A command that is to be refused.
 STATUS: Final = (
