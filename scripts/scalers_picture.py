@@ -1,4 +1,4 @@
-"""The picture of docs/contributing/lab/SCALERS.md, from its table of sweeps: ``python -m scripts.scalers_picture``.
+"""python -m scripts.scalers_picture: the picture of docs/contributing/lab/SCALERS, from its table.
 
 Each scaler stands twice in each panel: with pooled processes (filled), and with pods of 103 s (hollow).
 """
