@@ -12,12 +12,7 @@ from typing import Final
 from servetwin.config.compose.key_text import key_table
 
 DOCS: Final = Path(__file__).resolve().parents[1] / "docs"
-PAGES: Final = (
-    "reference/CONFIGURATION.md",
-    "explanation/MIGRATION.md",
-    "reference/SCALERS.md",
-    "explanation/STAGES.md",
-)
+PAGES: Final = ("reference/CONFIGURATION.md", "reference/SCALERS.md")
 _TABLE: Final = re.compile(r"<!-- keys: (\S+) -->\n.*?<!-- end of keys -->", re.DOTALL)
 
 

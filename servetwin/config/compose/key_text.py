@@ -84,7 +84,7 @@ def key_table(group: str) -> str:
 
     Keys without a group: ``run``, and ``realexec`` those that only real runs have.
     """
-    rows = ["| key | default | values | meaning |", "|---|---|---|---|"]
+    rows = ["|key|default|values|meaning|", "|---|---|---|---|"]
     for path, declared in declared_keys(RunConfig).items():
         if _group(declared) == group and not path.endswith((".name", ".source", ".policy")):
             rows += _row(declared)
@@ -117,7 +117,7 @@ def _row(declared: DeclaredKey) -> Iterator[str]:
         meaning = f"real runs only: {meaning}"
     for reader in key.read_by:
         meaning += _read_by(reader)
-    yield f"| `{declared.path}` | {default} | {values} | {meaning} |"
+    yield f"|`{declared.path}`|{default}|{values}|{meaning}|"
 
 
 def _read_by(reader: Reader) -> str:
