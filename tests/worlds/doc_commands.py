@@ -59,14 +59,12 @@ STANDS_FOR: Final[Mapping[str, Mapping[str, str]]] = {
                   "metrics.json": str(ROOT / "tests" / "data" / "production" / "prometheus.json")},
     "COMPARE.md": {"DIR": "out/sim", "MEASURED": "measured.csv", "U": "0.5"},
     "HTTP.md": {f"out/bench-{number}.json": f"out/mine-{number}" for number in (1, 2, 3, 4)},
-    "METRICS.md": {"out/first": "out/light", "U": "0.5"},
     "MOE.md": {"$Q": _MOE, "$P": "$SERVETWIN_PROFILES"},
     "PLAN.md": {"H100_SXM_TABLES": "$SERVETWIN_PROFILES/aiconfigurator/h100_sxm", "0.24.0": "0.19.0"},
     "PROFILES.md": {"FOLDER": "out/mine", _SPLITWISE: f"$SERVETWIN_PROFILES/{_SPLITWISE}"},
     "STEP_TIMES.md": {"$P": "$SERVETWIN_PROFILES", "FOLDER": _LAYERS, "GPU": "rtx4090",
                       "MODEL": "llama3_1_8b"},
     "SWEEP.md": {"DIR": "out/first"},
-    "SYSTEMS.md": {"SYSTEM": "allcache"},
 }  # fmt: skip
 # What the reader of a page has at hand before its first command.
 _SMALL: Final = "trace=azure_conv_like trace.requests=12 trace.rate_per_s=20 cluster=a100_x2"
