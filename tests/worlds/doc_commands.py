@@ -20,6 +20,7 @@ INSTALL: Final = "an install beside the environment: make test-ray, make test-ni
 PARSED_ONLY: Final = (
     ("TRACES.md", "servetwin traces fetch", NETWORK),
     ("REALEXEC.md", "realexec fetch-model", NETWORK),
+    ("COMMANDS.md", "realexec fetch-model", NETWORK),
     ("REALEXEC.md", "realexec run model=smollm2_135m", NETWORK),
     ("REAL_RUNS.md", "realexec run system=blitzscale system.instances.split=false cluster=local "
      "workers=3", NETWORK),
