@@ -89,7 +89,7 @@ KINDS: Final = (
     Kind("Live policy", "live", (live_answers,), others=(live.LiveScheduler,)),
     Kind("Migrator", "migration", (migration,)),
     Kind("Stage scaler", "stages", (stage_answers,)),
-    Kind("Copies", "cache", (cache_answers,)),
+    Kind("Cache", "cache", (cache_answers,)),
 )
 
 
@@ -145,7 +145,7 @@ def _fields(cls: type) -> Iterator[str]:
     yield from ("|field|meaning|", "|---|---|")
     yield from (f"|{', '.join(names)}|{meaning}|" for meaning, names in told.items())
     if common := [f"`{name}`" for name, meaning in meanings(cls).items() if not meaning]:
-        yield f"|{', '.join(common)}|[everywhere the same](#policies)|"
+        yield f"|{', '.join(common)}|[as above](#policies)|"
     yield ""
 
 
