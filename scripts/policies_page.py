@@ -236,9 +236,9 @@ def _plain(text: str) -> str:
 
 
 def _short(text: str) -> str:
-    for left_out in ("serving.protocols.migration.", ", a str that is not empty", " a str that is not empty"):
-        text = text.replace(left_out, "")
-    return text
+    """An answer's words without what the page says once: that a reason is a str that is not empty."""
+    text = text.replace("serving.protocols.migration.", "")
+    return re.sub(r",(?: and)? a str that is not empty", "", text)
 
 
 def _signature(cls: type, name: str) -> str:
