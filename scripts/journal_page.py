@@ -47,7 +47,7 @@ def _meaning(cls: type) -> str:
 
 def _fields(cls: type) -> Iterator[str]:
     """The names of the fields, in place of a request its own."""
-    for one in dataclasses.fields(cls):  # type: ignore[arg-type]
+    for one in dataclasses.fields(cls):
         yield from (each.name for each in dataclasses.fields(Request)) if one.type is Request else (one.name,)
 
 
