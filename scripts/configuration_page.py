@@ -1,6 +1,7 @@
 """python -m scripts.configuration_page: writes the tables of keys into the pages that have their marks.
 
-A table stands between ``<!-- keys: GROUP -->`` (``run``: keys without a group) and ``<!-- end of keys -->``.
+A table stands between ``<!-- keys: GROUP -->`` (``run``: keys without a group;
+``realexec``: those of them that only real runs have) and ``<!-- end of keys -->``.
 Its rows are what is declared at the fields of the configuration (servetwin/config).
 """
 
@@ -21,8 +22,7 @@ def with_tables(page: str) -> str:
 
 
 def _table(mark: "re.Match[str]") -> str:
-    group = "" if mark[1] == "run" else mark[1]
-    return f"<!-- keys: {mark[1]} -->\n{key_table(group)}\n<!-- end of keys -->"
+    return f"<!-- keys: {mark[1]} -->\n{key_table(mark[1])}\n<!-- end of keys -->"
 
 
 if __name__ == "__main__":

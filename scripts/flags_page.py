@@ -28,12 +28,12 @@ def _table(mark: "re.Match[str]") -> str:
 
 def _groups() -> Iterator[str]:
     """Yield the table of the reasons, with the number of flags of each server."""
-    yield f"| group of flags | not modelled, because | {' | '.join(SERVERS.values())} |"
+    yield f"|group of flags|not modelled, because|{'|'.join(SERVERS.values())}|"
     yield f"|---|---|{'---|' * len(SERVERS)}"
     for group, reason in NOT_MODELLED.items():
         servers = [flag.server for flag in server_flags() if flag.group == group]
         counts = [servers.count(server) for server in SERVERS]
-        yield f"| {group.replace('_', ' ')} | {reason} | {' | '.join(map(str, counts))} |"
+        yield f"|{group.replace('_', ' ')}|{reason}|{'|'.join(map(str, counts))}|"
 
 
 def _of_server(server: str) -> Iterator[str]:
@@ -41,16 +41,16 @@ def _of_server(server: str) -> Iterator[str]:
     flags = [flag for flag in server_flags() if flag.server == server]
     mapped = [flag for flag in flags if not flag.group]
     yield f"{of_servers([server])}: {len(flags)} flags, {len(mapped)} of them with words here."
-    yield from ("", "| flag | here | what it is, and how its value converts |", "|---|---|---|")
+    yield from ("", "|flag|here|what it is, and how its value converts|", "|---|---|---|")
     for flag in mapped:
-        yield f"| {_spelled(flag)} | `{flag.answer}` | {flag.reason}{_conversion(flag)} |"
-    yield from ("", "| not modelled | flags |", "|---|---|")
-    for group, reason in NOT_MODELLED.items():
+        yield f"|{_spelled(flag)}|`{flag.answer}`|{flag.reason}{_conversion(flag)}|"
+    yield from ("", "|not modelled|flags|", "|---|---|")
+    for group in NOT_MODELLED:
         of_group = [flag for flag in flags if flag.group == group]
         plain = [_spelled(flag) for flag in of_group if not flag.reason]
         if plain:
-            yield f"| {group.replace('_', ' ')}: {reason} | {', '.join(plain)} |"
-        yield from (f"| {flag.reason} | {_spelled(flag)} |" for flag in of_group if flag.reason)
+            yield f"|{group.replace('_', ' ')}|{', '.join(plain)}|"
+        yield from (f"|{flag.reason}|{_spelled(flag)}|" for flag in of_group if flag.reason)
 
 
 def _spelled(flag: Flag) -> str:

@@ -1,4 +1,4 @@
-"""The picture of docs/reference/SCALERS.md, from its table of sweeps: ``python -m scripts.scalers_picture``.
+"""python -m scripts.scalers_picture: the picture of docs/contributing/lab/SCALERS, from its table.
 
 Each scaler stands twice in each panel: with pooled processes (filled), and with pods of 103 s (hollow).
 """
@@ -11,7 +11,7 @@ from typing import Final
 from servetwin.report.picture import save
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-PAGE: Final = ROOT / "docs" / "reference" / "SCALERS.md"
+PAGE: Final = ROOT / "docs" / "contributing" / "lab" / "SCALERS.md"
 PICTURE: Final = ROOT / "docs" / "pictures" / "scalers.png"
 TRACES: Final = ("constant", "diurnal", "bursts")
 _ROW: Final = re.compile(r"(?m)^\| (`[^|]*) \|((?: [\d.]+ / [\d.]+(?: %)? \|){9})$")

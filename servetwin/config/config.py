@@ -142,18 +142,16 @@ class ModelConfig:
         read_by=(STAGED_REPLICAS,),
     )
     precision: str | None = key(
-        "the number format that the matrices of its layers are stored in "
-        "([PRECISION](../reference/PRECISION.md)); "
-        "null: as its config.json says, models of the catalogue as they are published "
-        "([MODELS](../reference/MODELS.md))",
+        "number format of the layers' matrices ([PRECISION](../reference/PRECISION.md)); null: as "
+        "config.json says, models of the catalogue as published",
         default=None,
         choices=PRECISIONS,
         omit=None,
         read_by=(readers.MODELS_THAT_DECODE, readers.SIMULATION),
     )
     checkpoint: str | None = key(
-        "the folder from which workers read parameters ([REALEXEC](../explanation/REALEXEC.md#models)); its "
-        "configuration must be that of the model. Null: random parameters",
+        "folder from which workers read parameters, of the same model "
+        "([REALEXEC](../explanation/REALEXEC.md#models)); null: random parameters",
         default=None,
         omit=None,
         read_by=(REAL_WORKERS,),
@@ -178,9 +176,8 @@ class ClusterConfig:
 
     name: str = key("the chosen option")
     gpu: str = key(
-        "the catalogue's GPU. For `cluster=local` (a simulation: `local_4x1` too) it can be "
-        "set: the GPU that this machine's workers have, with `device=cuda`; a model must fit "
-        "into its memory ([GPU](../how-to/GPU.md))"
+        "the catalogue's GPU; for `cluster=local` the GPU of this machine's workers with "
+        "`device=cuda` ([GPU](../how-to/GPU.md))"
     )
     gpus: int = key(
         "GPUs; the cluster has `cluster.gpus / (model.tp x model.pp)` replicas. Settable for "
@@ -189,22 +186,20 @@ class ClusterConfig:
     )
     topology: str | None = key("the cluster file with the links; null: no links", default=None)
     start: str = key(
-        "where the parameters of every replica are at the start: `warm` (loaded), or `host`, "
-        "`ssd` or `remote`, from which the replica loads them first while requests wait. "
-        "Clusters with links only",
+        "where the parameters of every replica are at the start: `warm` (loaded), or `host`, `ssd` or"
+        " `remote`, from which they load first while requests wait. Clusters with links only",
         default=STARTS[0],
         choices=STARTS,
     )
     links: str = key(
-        "`measured`: `nic`, `ssd` and `pcie` of `cluster=local` (a simulation: `local_4x1`) "
-        "have the rates of the [calibration](../how-to/CALIBRATE.md#measured-links) in "
-        "`engine.profile`, except those set explicitly",
+        "`measured`: `nic`, `ssd` and `pcie` of `cluster=local` have the rates of the "
+        "[calibration](../how-to/CALIBRATE.md#measured-links) in `engine.profile`, except those set "
+        "explicitly",
         default=GIVEN,
         choices=LINKS,
     )
     pcie_gbps: float | None = key(
-        "Gbit/s of PCIe in place of the cluster file's rate, before its efficiency: for "
-        "sweeps over bandwidth. Clusters with links only",
+        "Gbit/s of PCIe in place of the cluster file's rate, before its efficiency. Clusters with links only",
         default=None,
         within=POSITIVE,
         read_by=(readers.LINKS,),
@@ -250,10 +245,9 @@ class DriverConfig:
     """Which actions the simulated driver executes (``servetwin.assemble.capabilities``)."""
 
     carries_out: str | None = key(
-        "the actions that the driver executes: null (all), `realexec` (those of real "
-        "workers), `http` (those of stock engines), or a list such as "
-        "`[assign,run,reject,interrupt,preempt]`; a system that may request others is refused "
-        "([FAULTS](../how-to/FAULTS.md#a-driver-that-carries-out-less))",
+        "actions that the driver executes: null (all), `realexec` (real workers), `http` (stock "
+        "engines), or a list such as `[assign,run,reject]`; a system that may request others is "
+        "refused ([FAULTS](../how-to/FAULTS.md#a-driver-that-carries-out-less))",
         default=None,
     )
 
@@ -281,24 +275,22 @@ class RunConfig:
         "how a model in stages is cut and served", omit=PLAIN, read_by=(readers.STAGES,)
     )
     estimates: str = key(
-        "the speeds that policies assume: `model` (this run's step times and links) or "
-        "`artefact` (the constants that BlitzScale's authors ship, for the load monitor; four "
-        "models have them)",
+        "the speeds that policies assume: `model` (this run's step times and links) or `artefact` "
+        "(the constants of BlitzScale's authors, which four models have)",
         default=ESTIMATES[0],
         choices=ESTIMATES,
         read_by=(readers.SCALER,),
     )
     uncertainty: str = key(
         "`on`: two more runs, at the ends of the step times' error, give every number a range "
-        "([HOW_FAR_OFF](../explanation/HOW_FAR_OFF.md)); `off`: no range",
+        "([HOW_FAR_OFF](../explanation/HOW_FAR_OFF.md))",
         default=ON,
         choices=UNCERTAINTIES,
         omit=OFF,
     )
     seed: int = key("every random stream is derived from it and a name", default=0, within=NOT_NEGATIVE)
     journal: bool = key(
-        "write the journal, so that the run can be replayed; its format is 6, and `servetwin "
-        "replay` refuses others",
+        "write the [journal](../reference/JOURNAL.md), so that the run can be replayed",
         default=False,
     )
     out: str = key("folder for the results")

@@ -51,28 +51,27 @@ class OverheadConfig:
     cuda_graphs: bool = key("small steps are computed at the next captured size, idle rows included")
     source: str = key("where the overhead's numbers come from")
     error_s: float | None = key(
-        "error in seconds of a fitted step overhead; the run's range uses it instead of a factor of 2",
+        "error of a fitted step overhead in seconds; the range uses it instead of a factor of 2",
         default=None,
         within=OVERHEAD_S,
         omit=None,
         read_by=(readers.STEP_TIME_RANGE,),
     )
     per_sequence_error_s: float | None = key(
-        "error in seconds of a fitted overhead per sequence, beside `error_s`",
+        "error of a fitted overhead per sequence, in seconds",
         default=None,
         within=OVERHEAD_S,
         omit=None,
         read_by=(readers.STEP_TIME_RANGE,),
     )
     per_output_token_s: float = key(
-        "seconds for each token that decoding sequences have generated so far, in every step "
-        "(vLLM before 0.2 rebuilt all their text each time)",
+        "seconds per step for each token that decoding sequences have generated so far (vLLM before 0.2)",
         default=0.0,
         within=OVERHEAD_S,
     )
     per_logit_s: float = key(
-        "seconds for each entry of the vocabulary and sequence of a step, if requests sample with top-p "
-        "(`trace.top_p`): vLLM before 0.17 sorts all logits for it",
+        "seconds per vocabulary entry and sequence of a step, if requests sample with top-p "
+        "(`trace.top_p`; vLLM before 0.17)",
         default=0.0,
         within=OVERHEAD_S,
         omit=0.0,
@@ -98,13 +97,13 @@ class FrontEndConfig:
         "seconds from a token in the engine to the same token at the client", default=0.0, within=OVERHEAD_S
     )
     running_s: float = key(
-        "seconds that each request decoding at the same time on the instance adds to the way out",
+        "seconds that each request decoding on the instance adds to the way out",
         default=0.0,
         within=OVERHEAD_S,
     )
     api_server_count: int = key("API server processes of an instance", default=1, within=COUNT)
     error_s: float | None = key(
-        "error in seconds of a fitted front end; the run's range uses it instead of a factor of 2",
+        "error of a fitted front end in seconds; the range uses it instead of a factor of 2",
         default=None,
         within=OVERHEAD_S,
         omit=None,
@@ -124,8 +123,7 @@ class EngineConfig:
     version: str = key("its version; a profile must be of the same", read_by=(MODELS_THAT_DECODE,))
     batcher: str = key("the batcher that `engine_default` selects", read_by=(MODELS_THAT_DECODE,))
     max_num_seqs: int = key(
-        "maximum of requests admitted at once on a replica; on real workers also the rows of "
-        "every decode batch",
+        "most requests admitted at once on a replica; on real workers also the rows of a decode batch",
         within=COUNT,
         read_by=(MODELS_THAT_DECODE,),
     )
@@ -135,17 +133,17 @@ class EngineConfig:
         read_by=(MODELS_THAT_DECODE,),
     )
     usage_context: str = key(
-        "besides the GPU, this determines the two limits of `vllm_v1`: `openai_api_server` "
-        "(`vllm serve`) or `llm_class` (a script that has all its requests at once); not with "
-        "presets that set their own limits",
+        "with the GPU, this determines the two limits of `vllm_v1`: `openai_api_server` (`vllm "
+        "serve`) or `llm_class` (a script with all its requests at once); presets with limits of "
+        "their own do not read it",
         default=USAGE_CONTEXTS[0],
         choices=USAGE_CONTEXTS,
         omit=USAGE_CONTEXTS[0],
         read_by=(MODELS_THAT_DECODE,),
     )
     reserve_full_prompt: bool = key(
-        "true: a request is admitted when all its known tokens fit into free memory; false: "
-        "when its first chunk fits. Chunked only; prefill first takes whole prompts anyway",
+        "true: a request is admitted when all its known tokens fit into free memory; false: when its "
+        "first chunk fits",
         default=True,
         read_by=(
             MODELS_THAT_DECODE,
@@ -153,21 +151,19 @@ class EngineConfig:
         ),
     )
     asynchronous: bool = key(
-        "the engine chooses a step while the previous one runs, so what happens in a step "
-        "counts one step later (vLLM's `--async-scheduling`; [decision "
-        "0009](../contributing/decisions/0009-asynchronous-scheduling-is-a-late-view.md)); simulations only",
+        "vLLM's `--async-scheduling`: the engine chooses a step while the previous one runs, so "
+        "events of a step count one step later; simulations only",
         read_by=(MODELS_THAT_DECODE,),
     )
     prefix_caching: bool = key(
-        "a request computes only tokens that no block still holds from earlier prompts and "
-        "answers, or from itself before a preemption ([PREFIX_CACHING](../how-to/PREFIX_CACHING.md)); "
-        "simulations only",
+        "a request computes only tokens that no KV block still holds "
+        "([PREFIX_CACHING](../how-to/PREFIX_CACHING.md)); simulations only",
         read_by=(MODELS_THAT_DECODE,),
     )
     decode_spare_block: bool = key(
-        "true: a request keeps decoding only while a block is free at its turn, whether it "
-        "needs one or not; otherwise the newest request is preempted (prefill first; vLLM v0: "
-        "`can_append_slots`). false: it decodes while it has the blocks it needs",
+        "true: a request decodes only while a block is free at its turn, needed or not; otherwise the"
+        " newest request is preempted (vLLM v0: `can_append_slots`). false: it decodes while it has "
+        "the blocks it needs",
         default=False,
         read_by=(
             MODELS_THAT_DECODE,
@@ -176,8 +172,8 @@ class EngineConfig:
     )
     block_tokens: int = key("tokens of a KV block", default=16, within=COUNT, read_by=(MODELS_THAT_DECODE,))
     watermark: float = key(
-        "share of the blocks kept free at admission (prefill first). It also shortens the "
-        "longest request that is admitted",
+        "share of the blocks kept free at admission (prefill first); it also shortens the longest "
+        "admitted request",
         default=0.0,
         within=Range(low=0, high=1, open_high=True),
         read_by=(MODELS_THAT_DECODE,),
@@ -189,15 +185,15 @@ class EngineConfig:
         read_by=(MODELS_THAT_DECODE,),
     )
     kv_tokens: int | None = key(
-        "KV memory of a replica in tokens, reserved blocks included, as vLLM logs it; null: "
-        "the GPU memory that the weights and a reserve leave",
+        "KV memory of a replica in tokens, reserved blocks included, as vLLM logs it; null: what "
+        "weights and reserve leave",
         default=None,
         within=COUNT,
         read_by=(MODELS_THAT_DECODE,),
     )
     kv_cache_dtype: str = key(
-        "the number format of the KV cache (vLLM's `--kv-cache-dtype`): `fp8`, `bf16`, or `auto`: what the "
-        "checkpoint says, else the model's own",
+        "number format of the KV cache (vLLM's `--kv-cache-dtype`); `auto`: the checkpoint's, else "
+        "the model's",
         default="auto",
         choices=KV_CACHE_DTYPES,
         omit="auto",
@@ -207,34 +203,33 @@ class EngineConfig:
         "share of each GPU that the engine may use", default=0.9, within=Range(low=0, high=1, open_low=True)
     )
     reserve_activation_bytes: int | None = key(
-        "bytes per GPU kept free of KV; null: what vLLM's own profiling keeps by its limits, from 0.7 on "
-        "([HOW_FAR_OFF](../explanation/HOW_FAR_OFF.md#kv-memory)), for other engines the catalogue's number",
+        "bytes per GPU kept free of KV; null: what vLLM's profiling keeps "
+        "([HOW_FAR_OFF](../explanation/HOW_FAR_OFF.md#kv-memory)), for other engines the catalogue's "
+        "number",
         default=None,
         within=NOT_NEGATIVE,
     )
     max_new_tokens: int | None = key(
-        "cap of requests whose trace gives none; prompt + cap must fit a replica's KV memory, "
-        "else the request is rejected. null: what the context and the KV memory leave after "
-        "the prompt, so outputs have the trace's length ([decision "
-        "0024](../contributing/decisions/0024-outputs-have-the-traces-length.md))",
+        "output cap of requests whose trace gives none; a request whose prompt + cap exceed a "
+        "replica's KV memory is rejected. null: the memory and the context that the prompt leaves "
+        "([decision 0024](../contributing/decisions/0024-outputs-have-the-traces-length.md))",
         default=None,
         within=COUNT,
         read_by=(MODELS_THAT_DECODE,),
     )
     max_model_len: int | None = key(
-        "longest context of a request, prompt and output, in tokens; null: the model's. A "
-        "longer request is rejected by itself ([METRICS](../reference/METRICS.md#which-requests-count)); a "
-        "value above the model's is allowed and labelled",
+        "longest context, prompt and output, in tokens; null: the model's. A longer request is "
+        "rejected ([METRICS](../reference/METRICS.md#which-requests-count)); a value above the "
+        "model's gets a label",
         default=None,
         within=Range(low=2),
         omit=None,
         read_by=(MODELS_THAT_DECODE,),
     )
     reserve: str = key(
-        "output tokens for which decode instances of a split system reserve memory before a "
-        "request comes: `max_new_tokens` (its cap; `engine.expected_new_tokens` if nobody "
-        "gave one), `mean` (of the trace, at most its cap) or `oracle` (its true length, "
-        "which then is its cap everywhere). For the last two, the trace has a label",
+        "output tokens for which decode instances reserve memory before a request comes: "
+        "`max_new_tokens` (its cap, else `engine.expected_new_tokens`), `mean` (of the trace, at most"
+        " its cap) or `oracle` (its true length)",
         default="max_new_tokens",
         choices=RESERVES,
         read_by=(
@@ -243,32 +238,31 @@ class EngineConfig:
         ),
     )
     step_time: str = key(
-        "`whole_step` (a folder of measured steps), `op_table` (a profile), `linear` (fitted "
-        "to the profile, else the catalogue's coefficients), `calibrated_roofline` (fitted to "
-        "a profile), `roofline` (datasheet), `aiconfigurator` (NVIDIA's library of measured operations), or "
-        "`auto`: the profile if there is one, else catalogue coefficients, else for quantised models and "
-        "mixtures of experts that library, else the datasheet "
-        "([STEP_TIMES.md](../explanation/STEP_TIMES.md))",
+        "`whole_step` (a folder of measured steps), `op_table` (a profile), `linear` (fitted to the "
+        "profile, else the catalogue's), `calibrated_roofline` (fitted to a profile), `roofline` "
+        "(datasheet), `aiconfigurator` (NVIDIA's measured operations), or `auto`: the profile, else "
+        "catalogue coefficients, else `aiconfigurator` (quantised models and mixtures only), else `roofline` "
+        "([STEP_TIMES](../explanation/STEP_TIMES.md))",
         default="auto",
         choices=STEP_TIMES,
         read_by=(MODELS_THAT_DECODE,),
     )
     step_time_tables: str | None = key(
-        "the library and the tables that the step times of `aiconfigurator` came from, written by the run; "
-        "a run from its config.yaml refuses others. null: those that are installed",
+        "the library and tables of `aiconfigurator`, written by the run; a run from its config.yaml "
+        "refuses others. null: those installed",
         default=None,
         omit=None,
         read_by=(MODELS_THAT_DECODE, readers.SIMULATION),
     )
     profile: str | None = key(
-        "a file of operation tables, from `servetwin profile import`, or a folder of measured "
-        "whole steps ([PROFILES](../how-to/PROFILES.md))",
+        "a file from `servetwin profile import`, or a folder of measured whole steps "
+        "([PROFILES](../how-to/PROFILES.md))",
         default=None,
         read_by=(MODELS_THAT_DECODE,),
     )
     profile_force: bool = key(
-        "use the profile even if it is stale or was measured for another GPU, model or "
-        "engine; the summary says why it would have been refused",
+        "use a profile that is stale or of another GPU, model or engine; the summary says why it "
+        "would be refused",
         default=False,
         read_by=(
             MODELS_THAT_DECODE,
@@ -276,8 +270,7 @@ class EngineConfig:
         ),
     )
     data_parallel_size: int = key(
-        "engines that run their steps together and share the experts of a mixture; each has "
-        "its own requests and attention ([MOE](../explanation/MOE.md))",
+        "engines that run their steps together and share a mixture's experts ([MOE](../explanation/MOE.md))",
         default=1,
         within=COUNT,
         read_by=(MODELS_THAT_DECODE,),
@@ -294,15 +287,14 @@ class EngineConfig:
         read_by=(MODELS_THAT_DECODE,),
     )
     loader: str = key(
-        "how parameters are read unless `cluster.start` is `warm`: `direct` (the path's "
-        "rate), `safetensors` or `sllm` (`hwmodels/catalogue/loaders.yaml`)",
+        "how parameters are read if `cluster.start` is not `warm`: `direct` (the path's rate), "
+        "`safetensors` or `sllm` (`hwmodels/catalogue/loaders.yaml`)",
         default="safetensors",
         read_by=(LOADING_INSTANCES,),
     )
     start_up: str = key(
-        "start-up time of a new instance beside its parameters: `none`, `blitzscale`, `vllm` "
-        "(rough) or `own_workers`, from the same file; its separate terms: "
-        "`system.instances.start`",
+        "start-up time of a new instance beside its parameters: `none`, `blitzscale`, `vllm` (rough) "
+        "or `own_workers` (`hwmodels/catalogue/loaders.yaml`); its terms: `system.instances.start`",
         default="vllm",
         read_by=(LOADING_INSTANCES,),
     )
@@ -321,8 +313,8 @@ class EngineConfig:
     )
     exact: bool = key("one event per step instead of coalesced runs; same result, slower", default=False)
     preemption: str = key(
-        "`recompute`: the KV of a preempted request is dropped and computed again; `swap`: it "
-        "[goes to host memory](../explanation/MIGRATION.md#preemption-by-swap) and comes back, as in vLLM "
+        "`recompute`: the KV of a preempted request is dropped and computed again; `swap`: it [goes "
+        "to host memory](../explanation/MIGRATION.md#preemption-by-swap) and comes back, as in vLLM "
         "0.1 to 0.6",
         default=RECOMPUTE,
         choices=PREEMPTIONS,
@@ -341,10 +333,8 @@ class EngineConfig:
         omit_with="preemption",
     )
     expected_new_tokens: int = key(
-        "output tokens that a request without any cap is counted with: in the decode memory "
-        "of split systems, in the load of `least_kv`, and by scalers of colocated instances. "
-        "It cuts nothing; decode instances may preempt if requests write more, and the run is "
-        "then simulated step by step",
+        "output tokens assumed for a request without a cap: in the decode memory of split systems, in"
+        " `least_kv`, and by scalers of colocated instances. It cuts no output",
         default=EXPECTED_NEW_TOKENS,
         within=COUNT,
         omit=EXPECTED_NEW_TOKENS,

@@ -49,14 +49,14 @@ class HttpConfig:
         "a server whose streams bring no token for this long is lost", default=300.0, within=POSITIVE
     )
     check_tokens: int = key(
-        "after the run, this many tokens are requested again, alone and undisturbed, and "
-        "compared; tokens of requests that moved to another server come first",
+        "tokens that are requested again after the run, alone, and compared; those of moved requests "
+        "come first",
         default=2000,
         within=NOT_NEGATIVE,
     )
     start: str | None = key(
-        "in place of `http.servers`: the command that starts a server as an instance, such as `vllm serve "
-        "MODEL --port {port}`; `{port}` is required, `{server}` is its number "
+        "in place of `http.servers`: the command that starts a server, such as `vllm serve MODEL "
+        "--port {port}`; `{port}` is required, `{server}` is its number "
         "([HTTP](../how-to/HTTP.md#start-and-stop-servers))",
         default=None,
         omit=None,
@@ -87,8 +87,8 @@ class HttpConfig:
         omit_with="start",
     )
     hand_over: str | None = key(
-        "for prefill and decode servers: the decode server is asked `after` the prefill "
-        "server (vLLM), or both `together` (SGLang); null: by the kind of server",
+        "prefill and decode servers: the decode server is asked `after` the prefill server (vLLM) or "
+        "both `together` (SGLang); null: by the kind of server",
         default=None,
         choices=HAND_OVERS,
     )
@@ -102,8 +102,8 @@ class MetricsConfig:
     """Metrics of a real run while it runs."""
 
     port: int | None = key(
-        "a port of 127.0.0.1 that serves the run's metrics to Prometheus while it lasts; 0: "
-        "any free port, which is printed ([HTTP](../how-to/HTTP.md#metrics-and-logs)); null: none",
+        "port of 127.0.0.1 that serves the run's metrics to Prometheus; 0: a free one, printed; null:"
+        " none ([HTTP](../how-to/HTTP.md#metrics-and-logs))",
         default=None,
         within=Range(low=0, high=65535),
     )

@@ -32,9 +32,8 @@ class InstancesConfig:
         default=False,
     )
     size: str = key(
-        "instances of each model at the start; in a static system for the whole run. `full`: "
-        "all that the GPUs hold; `half`: the average need of the workload, computed from its "
-        "mean rate and lengths; `minimum`: the fewest allowed",
+        "instances of each model at the start. `full`: all that the GPUs hold; `half`: the average "
+        "need, from the workload's mean rate and lengths; `minimum`: the fewest allowed",
         default="full",
         choices=SIZES,
         read_by=(MODELS_THAT_DECODE,),
@@ -92,40 +91,38 @@ class InstancesConfig:
         read_by=(SCALER,),
     )
     queue: str | None = key(
-        "where requests wait if instances do both: `common` (one queue, from which instances "
-        "take one pass at a time), `per_instance` (`system/dispatch` chooses at arrival); "
-        "null: `common` with a scaler, else `per_instance` "
-        "([SYSTEMS.md](../reference/SYSTEMS.md#how-an-instance-comes-and-goes))",
+        "where requests wait if instances do both: `common` (one queue) or `per_instance` "
+        "(`system/dispatch` chooses at arrival); null: `common` with a scaler, else `per_instance` "
+        "([SYSTEMS](../reference/SYSTEMS.md#how-an-instance-comes-and-goes))",
         default=None,
         choices=QUEUES,
         read_by=(MODELS_THAT_DECODE,),
     )
     start: str | None = key(
-        "what a new instance finds: `cold` (nothing), `warm` (its process and caches, no "
-        "parameters), `hot` (a sleeping process, its parameters in its host's memory), "
-        "`pooled` (all but parameters); null: as `engine.start_up` declares "
-        "([STARTUP.md](../explanation/STARTUP.md))",
+        "what a new instance finds: `cold` (nothing), `warm` (its process and caches, no parameters),"
+        " `hot` (a sleeping process, its parameters in host memory), `pooled` (all but parameters); "
+        "null: as `engine.start_up` declares ([STARTUP](../explanation/STARTUP.md))",
         default=None,
         choices=KINDS,
     )
     start_total_s: float | None = key(
-        "seconds from the decision to start an instance until it serves, parameters and all: what a pod "
-        "takes to be ready. In place of `start`; if its parameters take longer, it serves once they came",
+        "in place of `start`: seconds from the decision to start an instance until it serves, "
+        "parameters included; if its parameters take longer, it serves once they came",
         default=None,
         omit=None,
         within=Range(low=0, high=86_400),
         read_by=(SIMULATION,),
     )
     image_pull_s: float = key(
-        "with start=cold: seconds in which a host pulls the container's image, once",
+        "with `start=cold`: seconds in which a host pulls the container's image, once",
         default=0.0,
         omit=0.0,
         within=Range(low=0, high=86_400),
         read_by=(SIMULATION,),
     )
     probe_s: float = key(
-        "with start=cold or warm: seconds between two readiness probes, counted from the container's start "
-        "(Kubernetes: periodSeconds, 10 by default); 0: an instance serves as soon as it can",
+        "with `start=cold` or `warm`: seconds between readiness probes (Kubernetes' periodSeconds, 10"
+        " by default); 0: an instance serves as soon as it can",
         default=0.0,
         omit=0.0,
         within=Range(low=0, high=86_400),
@@ -140,23 +137,21 @@ class InstancesConfig:
         read_by=(SCALER,),
     )
     compile_cache: str = key(
-        "with `cold` and `hot`: where later starts find an earlier compilation: on the same "
-        "`host`, on all hosts (`shared`), `present` from the beginning, or nowhere (`none`)",
+        "with `cold` and `hot`: where later starts find a compilation: on the same `host`, on all "
+        "hosts (`shared`), `present` from the beginning, or `none`",
         default="host",
         choices=COMPILE_CACHES,
         read_by=(COMPILING_INSTANCES,),
     )
     scheduling_policy: str = key(
-        "the order in which requests wait and are preempted: `fcfs`, by `priority`, or high "
-        "priority `before_last` as in Llumnix's artefact "
-        "([MIGRATION.md](../explanation/MIGRATION.md#priorities)); not with live scaling",
+        "order in which requests wait and are preempted: `fcfs`, by `priority`, or high priority "
+        "`before_last` ([MIGRATION](../explanation/MIGRATION.md#priorities)); not with live scaling",
         default="fcfs",
         choices=SCHEDULING_POLICIES,
         read_by=(MODELS_THAT_DECODE,),
     )
     both: int | None = key(
-        "with a scaler and `size=full`: number of instances that do both at the start; null: "
-        "what the GPUs hold",
+        "with a scaler and `size=full`: instances that do both at the start; null: what the GPUs hold",
         default=None,
         within=COUNT,
         read_by=(SCALER_OF_BOTH,),

@@ -30,6 +30,17 @@ class Range:
             return False
         return self.high is None or value < self.high or (value == self.high and not self.open_high)
 
+    @property
+    def signs(self) -> str:
+        """As in a table: ``>= 1``, ``> 0 and <= 1``, ``0 to 10``."""
+        low = "" if self.low is None else f"{'>' if self.open_low else '>='} {self.low:g}"
+        if self.high is None:
+            return low
+        if self.low is not None and not (self.open_low or self.open_high):
+            return f"{self.low:g} to {self.high:g}"
+        high = f"{'<' if self.open_high else '<='} {self.high:g}"
+        return f"{low} and {high}" if low else high
+
     def __str__(self) -> str:
         """Return the words that follow "write a number ..."."""
         if self.low is not None and self.high is not None:
@@ -123,7 +134,7 @@ class DeclaredKey:
 
 
 def _plain_link(link: "re.Match[str]") -> str:
-    page = f"docs/{link[2]}" if link[2] else "docs/reference/CONFIGURATION.md"
+    page = f"docs/{link[2].removeprefix('../')}" if link[2] else "docs/reference/CONFIGURATION.md"
     name = link[2].rpartition("/")[2].removesuffix(".md")
     return page if link[1] in (name, link[2]) else f"{link[1]} ({page})"
 

@@ -26,16 +26,14 @@ class MigrationConfig:
     """How running requests migrate, if ``system/migration`` enables migration."""
 
     mode: str = key(
-        "`live`; for comparison `stop_and_copy` (one stage, during which the request stops) "
-        "and `recompute` (the request moves without KV, ahead of the destination's waiting "
-        "requests, and the destination computes the prompt and the generated tokens again)",
+        "for comparison with `live`: `stop_and_copy` (one stage, during which the request stops) and "
+        "`recompute` (the request moves without KV, and the destination computes its tokens again)",
         default=MODES[0],
         choices=MODES,
     )
     last_stage: str = key(
-        "the request stops once at most this many blocks are left to copy: `shipped` 16, "
-        "`paper` 1. The first stage is never the last, except for a request without a full "
-        "block, which has nothing to copy beforehand",
+        "the request stops once at most this many blocks are left to copy: `shipped` 16, `paper` 1. "
+        "The first stage is the last only for a request without a full block",
         default="shipped",
         choices=tuple(LAST_STAGES),
     )
@@ -44,9 +42,8 @@ class MigrationConfig:
         "milliseconds between two calls of the policy", default=50.0, within=Range(low=0.001)
     )
     control_ms: float | None = key(
-        "milliseconds of the last stage beside its bytes; null: 10 with one GPU per instance, "
-        "29 with four, linear in between and beyond (Llumnix's Fig. 10, down time less the "
-        "copy)",
+        "milliseconds of the last stage beside its bytes; null: 10 with one GPU per instance, 29 with"
+        " four, linear in between and beyond (Llumnix, Fig. 10)",
         default=None,
         within=NOT_NEGATIVE,
     )
@@ -57,7 +54,7 @@ class MigrationConfig:
         choices=VICTIMS,
     )
     reserve: float = key(
-        "the share of free KV memory below which the next victim migrates",
+        "share of free KV memory below which the next victim migrates",
         default=0.01,
         within=Range(low=0, high=1, open_low=True, open_high=True),
         read_by=(MIGRATING_VICTIMS,),
@@ -69,9 +66,8 @@ class MigrationConfig:
         omit=False,
     )
     slowdown: float = key(
-        "in simulation, steps of source and destination take this share longer while KV is "
-        "copied: at most 1 % at the source by Llumnix's Fig. 10 (right), 'the destination "
-        "alike'",
+        "in simulation, steps of source and destination take this share longer while KV is copied: at"
+        " most 1 % at the source in Llumnix's Fig. 10",
         default=SLOWDOWN,
         within=Range(low=0, high=1),
         omit=SLOWDOWN,

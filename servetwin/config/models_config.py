@@ -32,9 +32,8 @@ class ModelsConfig:
         required=True,
     )
     shapes: str | None = key(
-        "the models that they are copies of, in turns: names of the catalogue joined by `+`, "
-        "and `NAME:TP` if a replica does not have `model.tp` GPUs, such as "
-        "`llama3_8b+mistral_24b:2`; null: the chosen `model=`",
+        "the models that they copy, in turns: names of the catalogue joined by `+`, with `:TP` if not"
+        " `model.tp`, such as `llama3_8b+mistral_24b:2`; null: `model=`",
         default=None,
         options=("of_trace", "zipf"),
     )

@@ -28,38 +28,35 @@ class PipelineConfig:
         "replicas of each stage at the start: one number, or one per stage with + between", default="1"
     )
     placement: str = key(
-        "GPUs of the replicas of the start: `spread`: each on the host with the fewest, as Kubernetes places "
-        "pods; `packed`: on the lowest GPUs",
+        "GPUs of the first replicas: `spread`: each on the host with the fewest; `packed`: on the "
+        "lowest GPUs",
         default=PLACEMENTS[0],
         choices=PLACEMENTS,
         read_by=(ONE_PASS_MODELS,),
     )
     queue: str = key(
-        "`stage`: all replicas of a stage share a queue, from which an idle replica takes; "
-        "`replica`: the dispatcher assigns a request to a replica when it arrives at the "
-        "stage",
+        "`stage`: the replicas of a stage share a queue, from which an idle one takes; `replica`: a "
+        "request is assigned to a replica when it arrives at the stage",
         default=QUEUES[0],
         choices=QUEUES,
         read_by=(ONE_PASS_MODELS,),
     )
     batch: int = key("maximum requests per pass", default=1, within=COUNT, read_by=(ONE_PASS_MODELS,))
     batch_cost: float = key(
-        "a pass takes the time of its longest request plus this share of every other one (1: "
-        "batching gains nothing)",
+        "share of its time that every request but the longest adds to a pass (1: batching gains nothing)",
         default=1.0,
         within=Range(low=0, high=1),
         read_by=(ONE_PASS_MODELS, PASSES_OF_BATCHES),
     )
     timeout_s: float = key(
-        "a request fails that no replica has taken in time: this long after its arrival, and (n - k) / n "
-        "of it after it reached stage k of n (from 0); 10 with 8 stages: (8 - k) x 1.25 s, as in QUART's "
-        "released code; 0: never",
+        "a request fails that no replica has taken this long after its arrival, and after (n - k) / n"
+        " of it at stage k of n (from 0), as in QUART's code; 0: never",
         default=0.0,
         within=Range(low=0),
         read_by=(ONE_PASS_MODELS,),
     )
     times: str = key(
-        "distribution of pass times around the stage's time; each stage has its own random stream",
+        "distribution of pass times around the stage's time",
         default=TIMES[0],
         choices=TIMES,
         read_by=(ONE_PASS_MODELS,),
@@ -72,8 +69,8 @@ class PipelineConfig:
     )
     cpu_cores: int = key("CPU cores of a replica", default=2, within=COUNT, read_by=(ONE_PASS_MODELS,))
     cpu_share: float = key(
-        "share of a pass that 2 cores spend before the GPU starts. 0.66: 4 cores cut the time "
-        "by 33 %, as QUART measures (Fig. 3b)",
+        "share of a pass that 2 cores spend before the GPU starts. 0.66: 4 cores cut the time by 33 "
+        "%, as QUART measures (Fig. 3b)",
         default=0.66,
         within=Range(low=0, high=1, open_high=True),
         read_by=(ONE_PASS_MODELS,),
@@ -105,13 +102,13 @@ class PipelineConfig:
         default=False,
     )
     moves: bool = key(
-        "KV of language models moves from a replica about to stop while requests decode, so "
-        "that it stops sooner, and to those that have loaded",
+        "KV of language models moves from replicas about to stop while requests decode, and to those "
+        "that have loaded",
         default=False,
     )
     recut: str = key(
-        "a language model's layers are divided anew among its stages during the run: by the "
-        "measured `time` of stages, or by the `cv` of arrivals; needs `pipeline.moves`",
+        "layers are divided anew among a language model's stages: by the measured `time` of stages, "
+        "or by the `cv` of arrivals; needs `pipeline.moves`",
         default=RECUTS[0],
         choices=RECUTS,
     )

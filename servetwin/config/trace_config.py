@@ -77,8 +77,7 @@ class TraceConfig:
         read_by=(MODELS_THAT_DECODE,),
     )
     length_ratio: float | None = key(
-        "with lengths in tokens such as `1024x1024`: uniform whole numbers from this share of each up "
-        "to all of it, prompts and outputs independently "
+        "with lengths in tokens such as `1024x1024`: uniform from this share of each up to all of it "
         "([TRACES](../reference/TRACES.md#as-benchmark-clients-load-a-server))",
         default=None,
         within=RATIO,
@@ -92,8 +91,7 @@ class TraceConfig:
         read_by=(MODELS_THAT_DECODE,),
     )
     identities: bool = key(
-        "shared prompt content counts if the trace has it and `engine.prefix_caching` is on "
-        "([PREFIX_CACHING](../how-to/PREFIX_CACHING.md))",
+        "shared prompt content counts if the trace has it ([PREFIX_CACHING](../how-to/PREFIX_CACHING.md))",
         default=True,
         read_by=(PREFIX_CACHING,),
     )
@@ -130,8 +128,8 @@ class TraceConfig:
         "all times are divided by it; bursts get shorter too", default=1.0, within=POSITIVE
     )
     limit: int | None = key(
-        "run only this many first requests of the result so far. Real runs: 30, unless "
-        "`trace.requests`, `trace.duration_s`, `trace.window_s` or `trace.rates` is written",
+        "run only this many first requests. Real runs: 30, unless `trace.requests`, "
+        "`trace.duration_s`, `trace.window_s` or `trace.rates` is written",
         default=None,
         within=COUNT,
     )
@@ -150,9 +148,8 @@ class TraceConfig:
         omit_with="resample",
     )
     clients: int | None = key(
-        "a closed loop: this many clients take turns at the requests, and each sends its next "
-        "request when its last has ended; arrival times are not the trace's "
-        "([TRACES](../reference/TRACES.md#closed-loop))",
+        "closed loop: this many clients, each sends its next request when its last has ended; the "
+        "trace's arrival times do not count ([TRACES](../reference/TRACES.md#closed-loop))",
         default=None,
         within=Range(low=1, high=MAX_CLIENTS),
         omit=None,
@@ -165,8 +162,7 @@ class TraceConfig:
         omit_with="clients",
     )
     client_start_s: float = key(
-        "seconds within which clients begin: the first at 0, the others at times drawn "
-        "uniformly by the seed; 0: all at once",
+        "seconds within which clients begin: the first at 0, the others drawn uniformly; 0: all at once",
         default=1.0,
         absent=0.0,  # all clients of earlier versions began at once
         within=Range(low=0, high=MAX_CLIENT_START_S),
@@ -174,8 +170,8 @@ class TraceConfig:
         omit_with="clients",
     )
     warmup_requests: int = key(
-        "copies of the first request that the clients send first, all at once; the others follow when the "
-        "last of these has ended. No metric counts them "
+        "copies of the first request that the clients send first; the others follow when these have "
+        "ended. No metric counts them "
         "([TRACES](../reference/TRACES.md#as-benchmark-clients-load-a-server))",
         default=0,
         within=Range(low=0, high=MAX_CLIENTS),
@@ -183,8 +179,8 @@ class TraceConfig:
         omit=0,
     )
     client_timeout_s: float | None = key(
-        "seconds after which a client that has not got its last token closes its connection; null: clients "
-        "wait for ever ([METRICS](../reference/METRICS.md#clients-that-give-up))",
+        "seconds after which a client without its last token closes its connection; null: never "
+        "([METRICS](../reference/METRICS.md#clients-that-give-up))",
         default=None,
         within=POSITIVE,
         omit=None,
@@ -204,9 +200,8 @@ class TraceConfig:
         omit_with="client_timeout_s",
     )
     top_p: str = key(
-        "which requests sample with top-p, for which vLLM before 0.17 sorts all logits: `model`: all if the "
-        "model's generation_config.json sets it, `all`, or `none`: clients ask for temperature 0 (as "
-        "`vllm bench serve` and InferenceX do) or top-p 1",
+        "requests that sample with top-p, for which vLLM before 0.17 sorts all logits: `model` (all, "
+        "if the model's generation_config.json sets it), `all`, or `none` (temperature 0 or top-p 1)",
         default=TOP_P_OF_MODEL,
         choices=TOP_P,
         read_by=(MODELS_THAT_DECODE,),

@@ -321,7 +321,7 @@ class Fleet:
 
 
 class FleetView(Protocol):
-    """What dispatchers and admission policies may see of a Fleet."""
+    """The replicas of one model."""
 
     @property
     def replicas(self) -> int:
@@ -334,7 +334,7 @@ class FleetView(Protocol):
         """(replica, load) of the least loaded alive replica, the lowest id among equals."""
 
     def load(self, replica: int, signal: Signal) -> int:
-        """One replica's load."""
+        """A replica's load: requests ("outstanding"), or their prompts and expected outputs ("kv_demand")."""
 
     def running(self, replica: int) -> int:
         """Number of the replica's outstanding requests that its engine has admitted; the others wait."""
@@ -356,7 +356,7 @@ class Dispatcher(Protocol):
     """Chooses the replica of a request."""
 
     def dispatch(self, request: Request, fleet: FleetView) -> tuple[int, str]:
-        """(replica id, reason). The fleet has at least one replica."""
+        """Asked when a request arrives, or must be sent again; the fleet has at least one replica."""
 
 
 class SchedulerBypass:
@@ -386,7 +386,7 @@ class Admission(Protocol):
     """Admits or refuses requests."""
 
     def admit(self, now_ns: int, request: Request, fleet: FleetView) -> str | None:
-        """None to admit the request, else the reason for the refusal."""
+        """Asked when a request arrives."""
 
 
 DISPATCH: Final = Question(

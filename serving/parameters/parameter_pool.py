@@ -21,9 +21,10 @@ REMOTE: Endpoint = ("remote", 0)
 
 @dataclass(frozen=True, slots=True)
 class Reload:
-    """A copy of ``part`` to be loaded from ``source`` into the memory of host ``domain``, and why.
+    """A copy to be loaded into the memory of a host.
 
-    ``ended``: the copies there that made room for it.
+    ``part``: what is copied. ``source``: the endpoint that has it. ``domain``: the host. ``ended``: the
+    copies there that made room for it.
     """
 
     part: Part

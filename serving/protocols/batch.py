@@ -12,10 +12,12 @@ from serving.vocabulary.actions import Chunk
 class Batch(NamedTuple):
     """The next pass of one replica.
 
-    ``preempt``: newest first. ``chunks``: in running order; the last ``admit`` of them belong to the first
-    ``admit`` requests of the queue. ``decode`` and ``max_steps``: as in serving.vocabulary.actions.Run.
-    ``interruptible``: True if no request waits and fewer than ``max_num_seqs`` run. Then an arrival changes
-    this decision and a finish does not. Otherwise the pass ends when a request finishes.
+    ``preempt``: running requests that lose their KV now, newest first. ``chunks``: parts of prompts to
+    compute, as (request, first KV position, tokens), in running order; the last ``admit`` of them begin
+    waiting requests. ``admit``: requests taken from the head of the queue. ``decode``: whether decoding
+    requests make a token in the first step, too. ``max_steps``: steps that may run before the batcher is
+    asked again, 1 or more. ``interruptible``: True if an arrival changes this decision and a finish does not;
+    else the pass ends when a request finishes.
     """
 
     preempt: tuple[int, ...]
@@ -28,11 +30,12 @@ class Batch(NamedTuple):
 
 
 class ProgressView(Protocol):
-    """One request on a replica. During prefill, ``computed`` of its ``known_tokens`` are in KV memory.
+    """One request on a replica.
 
-    ``known_tokens``: prompt and generated tokens; not updated while the request decodes. ``priority``: larger
-    is more urgent; 0 for all requests if the engines ignore priorities. ``swapped``: the request's KV is in
-    host memory; the engine lets it decode again when there is room, and starts no prompt before it.
+    ``known_tokens``: prompt and generated tokens; not updated while the request decodes. ``computed``: those
+    of them that are in KV memory, during prefill. ``was_preempted``: whether it ran before. ``swapped``: its
+    KV is in host memory; the engine lets it decode again when there is room, and starts no prompt before it.
+    ``shared_prefix``: as in ``Request``.
     """
 
     @property
@@ -58,9 +61,12 @@ class ProgressView(Protocol):
 
 
 class AdmissionsView(Protocol):
-    """What waiting requests would find in KV memory (serving.engine.admissions), one request at a time.
+    """What waiting requests would find in KV memory, one request at a time.
 
     ``growing``: the last request passed to ``find`` may find more after every step of the decoding requests.
+    ``find``: (tokens that the request finds, how many of their blocks are free now), with this many blocks
+    left in the step. ``admit``: lets the request last looked up begin at ``start`` with a chunk of
+    ``tokens``; returns how many of the blocks before ``start`` were free.
     """
 
     @property
@@ -72,9 +78,15 @@ class AdmissionsView(Protocol):
 
 
 class KvView(Protocol):
-    """Read-only view of the replica's KV memory (serving.engine.kv_ledger.KvLedger).
+    """The replica's KV memory.
 
-    A request holds ``sequence_blocks`` blocks besides those of its tokens, from its first chunk on.
+    ``free_blocks``: blocks that nobody holds. ``block_tokens``: tokens of a block. ``watermark_blocks``:
+    blocks to keep free at admission. ``sequence_blocks``: blocks that a request holds besides those of its
+    tokens. ``decoding``: requests that decode. ``held_blocks``: blocks of a request. ``step_blocks``: new
+    blocks that the next decode step takes. ``takes_block_next_step``: whether this request takes one of them.
+    ``steps_until_full``: decode steps that surely have blocks, and leave ``spare_blocks`` free. ``decodes``:
+    whether a request decodes. ``blocks_freed``: blocks that the last of these requests would free, after the
+    others. ``admissions``: what waiting requests would find beside these chunks; None: never anything.
     """
 
     @property
@@ -120,16 +132,16 @@ class Queue(Protocol):
 
 
 class ReplicaView:
-    """Read-only view of one engine; always current, nothing is copied.
+    """One engine at a step boundary; always current, nothing is copied.
 
-    ``running``: the admitted requests in order of admission. ``prefilling``: those of them whose prompt is
-    not complete. ``waiting``: the queue. ``by_priority``: whether priorities count. Under asynchronous
-    scheduling ``running`` also has the requests that have just finished: they count and hold their memory for
-    one step more, and decode nothing. ``most_running``: a scaler's limit on the requests that run here, which
-    counts beside the batcher's own.
+    ``running``: the admitted requests by id, in order of admission. ``prefilling``: those of them whose
+    prompt is not complete. ``waiting``: the queue, from its head. ``kv``: its KV memory. ``by_priority``:
+    whether priorities count. ``most_running``: a scaler's limit on the requests that run here, beside the
+    batcher's own.
 
-    The engine calls a batcher at step boundaries only. The batcher must give the same answer for as long as
-    only decoding goes on: a declined queue head stays declined until a request finishes, leaves or arrives.
+    The answer must stay the same as long as only decoding goes on: a declined queue head stays declined until
+    a request finishes, leaves or arrives. Under asynchronous scheduling ``running`` also has the requests
+    that have just finished: they count and hold their memory for one step more.
     """
 
     __slots__ = ("_newest", "by_priority", "kv", "most_running", "prefilling", "running", "waiting")
@@ -169,10 +181,10 @@ class ReplicaView:
 
 
 class Batcher(Protocol):
-    """Chooses the next pass of a replica."""
+    """Chooses what a replica computes next."""
 
     def choose(self, view: ReplicaView) -> Batch | None:
-        """Return the next pass, or None if there is nothing to run."""
+        """Asked at step boundaries: the next pass."""
 
 
 CHOOSE: Final = Question(

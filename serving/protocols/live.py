@@ -14,11 +14,11 @@ LiveRule = Literal["pull", "split", "stop"]
 
 @dataclass(frozen=True, slots=True)
 class LiveView:
-    """Batches that a pair shares while its target loads, in order of arrival.
+    """Batches that a pair of instances shares while one of them, the target, loads; in order of arrival.
 
-    At time 0 the first ``loaded`` layers are on the target; one more is there every layer_load_ns.
-    batch_layer_ns: how long one layer of each batch takes, on either instance. arrival_ns: when each batch
-    arrives, one entry per batch; empty: all arrive at 0.
+    layers: of the model. layer_load_ns: time until one more layer is on the target. batch_layer_ns: how long
+    one layer of each batch takes. arrival_ns: when each batch arrives; empty: all at 0. loaded: layers on the
+    target at time 0.
     """
 
     layers: int
@@ -57,12 +57,11 @@ class LiveView:
 class LivePlan:
     """How a pair works on its batches until everything is loaded.
 
-    rule: ``pull``: an idle source takes the earliest batch that has a finished layer and runs the rest of it;
-    the target runs one layer of the earliest batch that can go on. ``split``: the target runs the first
-    ``target_layers`` of each batch; the source runs the others, batch after batch in order. ``endpoint``: the
-    target waits until it is complete, then both take whole batches in order. target_layers: a forecast unless
-    the rule is ``split``. finish_ns: for each batch, when it will finish on the view's clock if no other
-    batch arrives. refused: a split was found, but rejected because of its replay's result.
+    rule: ``pull`` (an idle source takes the earliest batch with a finished layer and runs the rest of it),
+    ``split`` (the target runs the first ``target_layers`` of each batch, the source the others) or ``stop``
+    (the target waits until it is complete). target_layers: a forecast unless the rule is ``split``.
+    finish_ns: for each batch, when it will finish. refused: a split was found, but rejected because of its
+    replay's result.
     """
 
     rule: LiveRule
@@ -75,9 +74,8 @@ class LivePlan:
 class LiveScheduler(Protocol):
     """Decides how a pair shares the waiting batches.
 
-    ahead: 0: the scheduler is never asked, because its rule is always ``pull``; 1: it is asked for every
-    batch when that batch's turn comes; more: it is asked once, when the first layer is loaded, for this many
-    of the waiting batches. solve_ns: how long an answer takes; the loading of the first layer overlaps it.
+    ahead: 0: never asked, the rule is ``pull``; 1: asked for every batch when its turn comes; more: asked
+    once, when the first layer is loaded, for this many waiting batches. solve_ns: how long an answer takes.
     """
 
     @property
@@ -87,12 +85,15 @@ class LiveScheduler(Protocol):
     def solve_ns(self) -> int: ...
 
     def plan(self, view: LiveView) -> LivePlan:
-        """Return a plan for all batches of the view."""
+        """A plan for all batches of the view."""
 
 
 @fact
 class LiveTarget:
-    """An instance about to load. load_ns: estimate, None: unknown; tail: it feeds no other instance."""
+    """An instance about to load.
+
+    load_ns: estimate; None: unknown. tail: it feeds no other instance.
+    """
 
     replica: int
     load_ns: int | None
@@ -101,12 +102,12 @@ class LiveTarget:
 
 @fact
 class LiveChoice:
-    """Instances of a model that begin to load, in the order of their plan.
+    """Instances of a model that begin to load.
 
-    waited_ns: how long the first request in the queue has waited; 0 if the queue is empty. backlog_tokens:
-    prompt tokens not computed yet. partners: instances that could run the layers a new instance lacks;
-    helpers: decode instances, which can run them if there are no other instances. pairs: instances that are
-    live already.
+    targets: in the order of their plan. waited_ns: how long the first request in the queue has waited.
+    backlog_tokens: prompt tokens not computed yet. partners: instances that could run the layers a new
+    instance lacks. helpers: decode instances, which can run them if there are no other instances. pairs:
+    instances that are live already.
     """
 
     targets: tuple[LiveTarget, ...]
@@ -120,8 +121,8 @@ class LiveChoice:
 class LivePolicy(Protocol):
     """Decides which new instances work while they load, and how.
 
-    embeds: the new instance loads the embedding before its first layer; else an old instance embeds the new
-    one's prompts and sends it their activations.
+    embeds: the new instance loads the embedding before its first layer; else an old instance embeds its
+    prompts. scheduler: how a pair shares its batches.
     """
 
     @property
@@ -131,4 +132,4 @@ class LivePolicy(Protocol):
     def embeds(self) -> bool: ...
 
     def select(self, choice: LiveChoice) -> tuple[int, ...]:
-        """Return the replica numbers of the targets that are to be live."""
+        """Asked when instances begin to load: the replicas of the targets that are to be live."""

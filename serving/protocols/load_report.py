@@ -7,12 +7,13 @@ ReportsAt = Literal["changes", "step_ends", "ticks"]
 
 
 class LoadReport(NamedTuple):
-    """The load report of one instance. ``preempted``: waiting requests that ran before.
+    """The last load report of one instance.
 
-    ``first_waiting_tokens``: number of prompt and generated tokens of the head of its queue, with those that
-    would fill the blocks of its windows and states (``Replica.sequence_blocks``); ``waiting_tokens``: the
-    same for all waiting requests together. ``high_running``, ``high_waiting``:
-    numbers of requests with a priority above 0. If engines ignore priorities, the waiting ones are counted
+    ``total_blocks``, ``free_blocks``: KV blocks. ``watermark_blocks``: blocks kept free at admission.
+    ``block_tokens``: tokens of a block. ``running``, ``waiting``: requests. ``preempted``: waiting requests
+    that ran before. ``first_waiting_tokens``: known tokens of the head of its queue, with those that would
+    fill its ``sequence_blocks``. ``waiting_tokens``: the same of all waiting requests. ``high_running``,
+    ``high_waiting``: requests with a priority above 0; engines that ignore priorities count the waiting ones
     with the others.
     """
 

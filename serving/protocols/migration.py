@@ -15,7 +15,10 @@ NEVER_NS: Final = 1 << 62
 
 
 class Pair(NamedTuple):
-    """A decision to move a request from ``source`` to ``destination``."""
+    """A move of a request between two instances.
+
+    ``source``, ``destination``: their numbers.
+    """
 
     source: int
     destination: int
@@ -23,15 +26,13 @@ class Pair(NamedTuple):
 
 
 class InstancesView(Protocol):
-    """The instances of one model.
+    """The instances of one model; of a split system its decode instances.
 
-    ``taking``: instances that take requests, ascending. ``loading``: instances that take requests once they
-    have their parameters; they can only be destinations (``migration.into_loading``). ``leaving``: instances
-    that take no requests and still have some. If prefill and decode are on separate instances, these are the
-    decode instances. ``head_tokens`` is then the room that the first completed prompt waiting for a decode
-    instance takes; 0: no prompt waits, or instances do both. ``round``: number of periods that have ended.
-    ``nearly_full``: empty once per period; else the instance whose memory is nearly full. The policy for
-    victims (``migration.victims``) is then asked about it alone.
+    ``round``: periods that have ended. ``taking``: instances that take requests, ascending. ``loading``:
+    those that will, once they have their parameters; only destinations. ``leaving``: those that take no
+    requests and still have some. ``head_tokens``: room that the first computed prompt waiting for a decode
+    instance takes; 0: none waits. ``nearly_full``: empty once per period; else the instance whose memory is
+    nearly full, and ``migration.victims`` is asked about it alone.
     """
 
     model: str
@@ -56,10 +57,10 @@ class InstancesView(Protocol):
     def leaving(self) -> Sequence[int]: ...
 
     def short(self) -> Sequence[int]:
-        """For policies with ``ample_blocks``: all other taking instances surely have that many free."""
+        """For policies with ``ample_blocks``: all other taking instances have that many blocks free."""
 
     def newly_reported(self) -> Sequence[int]:
-        """Instances with a new load report since the last call; all others have only less memory free."""
+        """Instances with a new load report since the last call; others have only less memory free."""
 
     def load(self, replica: int, signal: Literal["outstanding", "kv_demand"]) -> int:
         """The instance's load, as dispatchers see it."""
@@ -84,7 +85,10 @@ class InstancesView(Protocol):
 
 
 class SourceView(Protocol):
-    """One source instance between two steps. ``destination``: the pair's destination."""
+    """One source instance between two steps.
+
+    ``destination``: the pair's destination.
+    """
 
     replica: int
     destination: int
@@ -108,23 +112,19 @@ class SourceView(Protocol):
 class Migrator(Protocol):
     """Decides which running requests move, and to which instances.
 
-    It may have ``rounds``, an int: it then pairs instances only in every round that is a multiple of it
-    (``InstancesView.round``). Other rounds are skipped if nothing else happens in them.
-
-    With ``for_head`` True it makes pairs only to make room for ``InstancesView.head_tokens`` or to empty
-    leaving instances; otherwise decode instances are not examined.
-
-    A migrator that reads load reports may have ``ample_blocks(report)``, an int: an instance with that report
-    and at least that many free blocks cannot be a source. The migrator then needs to look at few instances
-    (``InstancesView.short``). It is not asked again for a report of the same instance that differs only in
-    its free blocks.
+    It may have ``rounds``, an int: it pairs only in every such round. With ``for_head`` True it pairs only to
+    make room for ``head_tokens`` or to empty leaving instances. With ``ample_blocks(report)``, an int, an
+    instance with at least that many free blocks cannot be a source, and ``short`` names the others.
     """
 
+    # Rounds in which nothing else happens are skipped. ample_blocks is not asked again for a report of the
+    # same instance that differs only in its free blocks.
+
     def pair(self, view: InstancesView) -> Sequence[Pair]:
-        """Called once per period: each instance in at most one pair, none that is engaged."""
+        """Asked once per period: each instance in at most one pair, none that is engaged."""
 
     def choose(self, view: SourceView) -> tuple[int, str] | None:
-        """Return the request that leaves the source of a pair, as (request, reason); None: no request."""
+        """Asked when the source of a pair is between two steps: the request that leaves it; None: none."""
 
 
 PAIR: Final = Question(

@@ -14,10 +14,10 @@ from serving.vocabulary.fact import fact
 class Port:
     """Where a GPU, or a host's memory (``gpu`` -1), connects to the network.
 
-    domain: number of the set of GPUs that this GPU reaches without the network. leaf: number of the leaf
-    switch. nic: number of the NIC in the cluster; ports with the same number share the NIC.
-    bandwidth_bytes_per_s: bandwidth of the NIC in each direction, above 0. serves_prefill: a GPU behind the
-    NIC serves prefill now, so the NIC sends KV.
+    gpu: its number. domain: number of the set of GPUs that it reaches without the network. leaf: number of
+    the leaf switch. nic: number of the NIC in the cluster; ports with the same number share it.
+    bandwidth_bytes_per_s: of the NIC in each direction. serves_prefill: a GPU behind the NIC serves prefill
+    now, so the NIC sends KV.
     """
 
     gpu: int
@@ -30,10 +30,11 @@ class Port:
 
 @fact
 class Source:
-    """A holder of all parameters: a running replica (one port per rank) or a host (one port per NIC).
+    """A holder of all parameters.
 
-    out_busy: one of its ports sends KV or parameters now, from this source or another. loads: number of loads
-    in progress that take parameters from it.
+    endpoint: ("replica", number), ("host", number), ("ssd", host) or ("remote", 0). ports: one per rank of a
+    replica, one per NIC of a host. out_busy: one of its ports sends KV or parameters now. loads: loads in
+    progress that take parameters from it.
     """
 
     endpoint: Endpoint
@@ -65,9 +66,10 @@ class ScaleUp:
 
 @fact
 class Edge:
-    """A group of sources sends shards to targets, which exchange them inside their scale-up domain.
+    """Sources send parameters to targets, which exchange them inside their scale-up domain.
 
-    rate_bytes_per_s: rate of all shards together; their shares of the parameters sum to 1.
+    sources, targets: endpoints. rate_bytes_per_s: rate of all shards together; 0 without shards. shards:
+    which GPU sends which share to which GPU. Without them one source sends to one target, rank to same rank.
     """
 
     sources: tuple[Endpoint, ...]

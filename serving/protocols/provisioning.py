@@ -13,10 +13,11 @@ from serving.vocabulary.replica import Role
 
 @fact
 class GpuSlot:
-    """GPUs of one host, or of several hosts of one scale-up domain, on which a replica could be started.
+    """Free GPUs on which a replica could be started.
 
-    replica: the number that the replica would have. host: that of the first GPU. ports: one per GPU, all in
-    one scale-up domain. cached: the host's memory has the parameters. no_ssd: the SSD of a host is lost.
+    replica: the number that it would have. gpus: its GPUs. host: that of the first GPU. ports: one per GPU,
+    all in one scale-up domain. cached: the host's memory has the parameters. no_ssd: the SSD of a host is
+    lost.
     """
 
     replica: int
@@ -43,15 +44,14 @@ class FreeSlots(Sequence[GpuSlot]):
 
 @fact
 class Provision:
-    """A request for ``count`` instances of a model on free ``slots``, which are ordered by replica number.
+    """A request for instances of a model.
 
-    slots: all of them, to be read while the policy decides. They are made when they are first read, which
-    takes time for each; ``first_slots`` makes only those that it returns, whatever the size of the cluster.
-    holders: replicas that have all parameters, whether or not they serve. host_copies: hosts whose memory has
-    all parameters, with the ports of their NICs. stores: other places with the parameters, nearest first:
-    ``ssd`` (the SSD of each slot's own host) and ``remote``. scale_up_bytes_per_s: rate of one GPU inside its
-    scale-up domain; 0 without a domain. loading: replicas to which an earlier load brings all parameters, and
-    which can forward them during that load.
+    count: instances wanted. slots: all free slots, made when they are read; ``first_slots`` makes only those
+    that it returns. holders: replicas that have all parameters, whether or not they serve. host_copies: hosts
+    whose memory has all parameters. stores: other places with the parameters, nearest first: ``ssd`` (of each
+    slot's own host) and ``remote``. scale_up_bytes_per_s: rate of one GPU inside its scale-up domain; 0
+    without a domain. loading: replicas to which an earlier load brings all parameters, and which can forward
+    them.
     """
 
     model: str
@@ -73,7 +73,7 @@ class Provision:
         host: int = -1,
         besides: Collection[int] = (),
     ) -> list[GpuSlot]:
-        """Return up to ``count`` free slots, the lowest numbers first.
+        """Up to ``count`` free slots, the lowest numbers first.
 
         cached: only those with ``cached``. with_ssd: none with ``no_ssd``. host: only those of this host (-1:
         of any). besides: replica numbers of slots that are left out.
@@ -92,7 +92,7 @@ class Provision:
         return fitting[:count]
 
     def slot(self, replica: int) -> GpuSlot | None:
-        """Return the free slot with this number; None: there is none."""
+        """The free slot with this number; None: there is none."""
         if isinstance(self.slots, FreeSlots):
             return self.slots.numbered(replica)
         return next((slot for slot in self.slots if slot.replica == replica), None)
@@ -100,14 +100,11 @@ class Provision:
 
 @fact
 class Provisioned:
-    """Loads that start the wanted instances, in the order in which they may begin.
+    """Loads that start the wanted instances.
 
-    Each target of an edge is a slot of the request; no slot is the target of two edges. An edge without
-    shards has one source and one target: each rank of the source sends to the same rank of the target, as
-    fast as the path permits, and the edge's ``rate_bytes_per_s`` is 0. A source that is also a target of an
-    earlier edge forwards the layers that it has received. overlap: the instances run their first batch layer
-    by layer during loading. obstacle: why fewer instances start than the free slots allow; None: the
-    provisioner gives no obstacle.
+    edges: in the order in which they may begin; each target is a free slot. A source that is a target of an
+    earlier edge forwards what it has received. overlap: the instances run their first batch layer by layer
+    during loading. obstacle: why fewer instances start than the free slots allow; None: not given.
     """
 
     edges: tuple[Edge, ...]
@@ -117,10 +114,10 @@ class Provisioned:
 
 
 class Provisioner(Protocol):
-    """Decides which slots become instances and from which sources they get their parameters."""
+    """Decides on which GPUs instances start, and from where they load."""
 
     def provision(self, wanted: Provision) -> Provisioned:
-        """Return edges for at most ``wanted.count`` slots, leaving out slots that no path leads to."""
+        """Asked when a scaler's ``load`` is carried out: loads to at most ``wanted.count`` slots."""
 
 
 def endpoint_of(slot: GpuSlot) -> Endpoint:

@@ -40,9 +40,10 @@ OBSTACLES: Final[Mapping[Obstacle, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class InstanceView:
-    """One instance. ``outstanding``: requests assigned, not finished. ``idle_since_ns``: None if busy.
+    """One instance.
 
-    ``report``: its last load report, for scalers with ``reads_load_reports``; None while it loads.
+    ``outstanding``: requests assigned, not finished. ``idle_since_ns``: None if busy. ``report``: its last
+    load report, for scalers with ``reads_load_reports``; None while it loads.
     """
 
     id: int
@@ -53,10 +54,10 @@ class InstanceView:
 
 
 class RoleView(Protocol):
-    """The instances of one model in one role, and the configured bounds on how many serve or load.
+    """The instances of one model in one role.
 
-    ``supply``: instances that serve or will: a loading instance counts, a draining or terminating one does
-    not. The controller passes its own records, not copies; a monitor keeps none of them.
+    ``minimum``, ``maximum``: the configured bounds on how many serve or load. ``supply``: instances that
+    serve or will: a loading instance counts, a draining or terminating one does not.
     """
 
     @property
@@ -72,7 +73,7 @@ class RoleView(Protocol):
     def supply(self) -> int: ...
 
     def in_state(self, state: InstanceState) -> list[InstanceView]:
-        """The instances in this state, by id."""
+        """Its instances in this state, by id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,15 +103,15 @@ class FixedRole:
 
 @fact
 class ScalingView:
-    """One model at one tick of the load monitor, in numbers the controller has.
+    """One model at one tick.
 
-    ``backlog_tokens``: prompt tokens queued or running and not yet computed. ``kv_tokens``: KV memory of
-    decoding, in use or reserved. ``migrating_tokens``: KV in transfer, or waiting for it, from prefill to
-    decode instances. The rates are those of one instance: prompt tokens/s, KV memory in tokens, KV tokens/s
-    it receives. ``roles``: prefill and decode, or both in one. ``parked``: reclaimed instances of this model
-    whose parameters are still on their GPUs. ``spare``: how many more instances fit on the free GPUs, not
-    counting ``parked``. ``signals``: metrics as monitoring has them, for scalers with ``reads_signals``; None
-    before the first scrape has reached the scaler.
+    ``roles``: prefill and decode, or both in one. ``backlog_tokens``: prompt tokens queued or running and not
+    yet computed. ``kv_tokens``: KV memory of decoding, in use or reserved. ``migrating_tokens``: KV in
+    transfer, or waiting for it, from prefill to decode instances. ``prefill_tokens_per_s``: prompt tokens
+    that one instance computes. ``kv_tokens_per_instance``: KV memory of one instance. ``kv_tokens_per_s``: KV
+    that one instance can receive. ``spare``: how many more instances fit on the free GPUs, without
+    ``parked``. ``parked``: reclaimed instances whose parameters are still on their GPUs. ``signals``: metrics
+    as monitoring has them, for scalers with ``reads_signals``; None before the first scrape has arrived.
     """
 
     now_ns: int
@@ -128,17 +129,20 @@ class ScalingView:
 
     @property
     def has_work(self) -> bool:
-        """Whether any request of this model waits or runs."""
+        """Whether any request waits or runs."""
         return self.backlog_tokens + self.kv_tokens + self.migrating_tokens > 0
 
 
 @dataclass(frozen=True, slots=True)
 class ScaleDecision:
-    """One decision: ``count`` instances of a model for (or, when draining, out of) ``role``.
+    """One decision for a role of a model.
 
-    ``instances`` names them if they exist already; it is empty for ``load`` and ``shortage``. ``count`` of
-    ``limit_batch`` is the limit of each of its instances, of which none comes or goes. The reason contains
-    the numbers.
+    ``act``: ``load`` (new instances), ``drain`` (an instance takes nothing new and is reclaimed when it is
+    empty), ``cancel_drain`` (it takes requests again), ``revive`` (an instance of ``parked`` serves again),
+    ``mutate`` (a prefill instance becomes a decode instance), ``limit_batch`` (instances admit requests while
+    fewer than ``count`` run there) or ``shortage`` (wanted, but no GPUs are free: other models may be asked
+    for some). ``count``: instances, or that limit. ``instances``: those concerned; empty for ``load`` and
+    ``shortage``.
     """
 
     act: Act
@@ -167,7 +171,10 @@ class ScaleEvent:
 
 @fact
 class NoChangeBounds:
-    """While no load of a model exceeds these bounds, its scaler decides nothing, however long that lasts."""
+    """While no load of a model exceeds these bounds, its scaler decides nothing.
+
+    ``backlog_tokens``, ``kv_tokens``, ``migrating_tokens``: as in ``ScalingView``.
+    """
 
     backlog_tokens: float
     kv_tokens: float
@@ -175,24 +182,26 @@ class NoChangeBounds:
 
 
 class SupportsNoChangeBounds(Protocol):
-    """A scaler that gives bounds within which it decides nothing; others are called every period."""
+    """A scaler that gives bounds within which it decides nothing."""
 
     def no_change_bounds(self, view: ScalingView) -> NoChangeBounds | None:
-        """Called right after ``scale`` decided nothing, or only loads that found no GPUs.
+        """Asked after ``scale`` decided nothing. ``scale`` is asked again when a load exceeds its bound;
+        None: next period.
 
-        None: ``scale`` is called again next period. Otherwise ``scale`` is called only when a load exceeds
-        its bound and, if GPUs were not found, when some are free or another model gives up an instance.
+        After loads that found no GPUs it is asked too, and ``scale`` again once some are free or another
+        model gives up an instance.
         """
 
 
 class SupportsNoChangeUntil(Protocol):
-    """A scaler that gives the time until which it decides nothing new; others are called every period."""
+    """A scaler that gives the time until which it decides nothing new."""
 
     def no_change_until_ns(self, view: ScalingView) -> int:
-        """Called right after ``scale`` decided nothing, or only shortages: when it may decide otherwise.
+        """Asked after ``scale`` decided nothing, or only shortages: when it may decide otherwise, if loads
+        and instances stay.
 
-        The answer holds for unchanged loads and instances. After a shortage, ``scale`` is also called again
-        when there are free GPUs or an instance that another model gives up.
+        After a shortage ``scale`` is also asked again when there are free GPUs or an instance that another
+        model gives up.
         """
 
 
@@ -222,7 +231,7 @@ class Arbiter(Protocol):
 
 
 class Scaler(Protocol):
-    """Decides how many instances a model has, once per period of the load monitor."""
+    """Decides how many instances a model has."""
 
     def scale(self, view: ScalingView) -> tuple[ScaleDecision, ...]:
-        """Return the changes to make now, in this order; empty: none."""
+        """Asked once per period: the changes to make now, in this order."""

@@ -18,9 +18,9 @@ class InstanceSignals:
     """One instance that takes requests, at the scrape.
 
     ``waiting``: requests in its own queue. ``running``: requests of its batch. ``kv_use``: share of its KV
-    memory in use. ``prompt_tokens``: of its prompts, not computed yet. ``ready_ns``: when it began to serve.
-    ``in_flight_tokens``: prompts of its requests that have no token yet, whole; at a prefill instance also
-    those whose KV a decode instance has not received.
+    memory in use, 0 to 1. ``prompt_tokens``: of its prompts, not computed yet. ``ready_ns``: when it began to
+    serve. ``in_flight_tokens``: whole prompts of its requests that have no token yet; at a prefill instance
+    also those whose KV a decode instance has not received.
     """
 
     id: int
@@ -35,10 +35,10 @@ class InstanceSignals:
 
 @fact
 class StartingSignals:
-    """One instance that loads. ``since_ns``: when its load was decided.
+    """One instance that loads.
 
-    ``left_s``: the time until it serves, if its load takes as long as the model's loads before it did; None
-    before the model's first load has ended.
+    ``since_ns``: when its load was decided. ``left_s``: the time until it serves, if its load takes as long
+    as the model's loads before it did; None before the first has ended.
     """
 
     id: int
@@ -51,8 +51,9 @@ class StartingSignals:
 class RoleMeans:
     """Means over the scrapes of a window, of all serving instances of a role together.
 
-    ``instances``: how many served. ``waiting``: requests in their queues, and those at no instance yet if
-    the role computes prompts. ``kv_use``: share of all their KV memory. ``prompt_tokens``: not computed yet.
+    ``instances``: how many served. ``waiting``: requests in their queues, and those at no instance yet if the
+    role computes prompts. ``running``: requests in their batches. ``kv_use``: share of all their KV memory, 0
+    to 1. ``prompt_tokens``: not computed yet.
     """
 
     role: Role
@@ -68,12 +69,13 @@ class Signals:
     """The newest scrape that has reached the scaler.
 
     ``scraped_ns``: when it was taken. ``window_ns``: the time before it over which rates, ``means`` and
-    ``measured`` were taken; shorter at the start of a run. ``requests`` and ``prompt_tokens``: that arrived
-    in the window. ``measured``: latencies, and lengths of *finished* requests, in the window.
-    ``queued``: requests at no instance yet; ``queued_tokens``: their prompts. ``oldest_wait_s``: how long
-    the first request of all queues has waited. ``prefix_hit_share``: share of the prompt tokens looked up in
-    prefix caches that were found.
-    ``instances``: those that take requests, by id. ``starting``: those that load, by id.
+    ``measured`` were taken; shorter at the start of a run. ``requests``, ``prompt_tokens``: arrivals of the
+    window. ``queued``, ``queued_tokens``: requests at no instance yet, and their prompts. ``oldest_wait_s``:
+    how long the first request of all queues has waited. ``prefix_hit_share``: share of the prompt tokens
+    looked up in prefix caches that were found. ``instances``: those that take requests, by id. ``starting``:
+    those that load, by id. ``means``: means of each role. ``measured``: latencies, and lengths of *finished*
+    requests, in the window. ``requests_per_s``, ``prompt_tokens_per_s``: arrivals. ``output_tokens_per_s``,
+    ``mean_output_tokens``: of the requests that finished. ``mean_prompt_tokens``: of those that arrived.
     """
 
     scraped_ns: int

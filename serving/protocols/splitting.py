@@ -13,11 +13,11 @@ from serving.vocabulary.request import Request
 
 
 class SplitView(Protocol):
-    """The instances of one model that take requests.
+    """The instances of one model that take requests, in a split system.
 
-    ``prefill``, ``decode``: ascending. ``turning``: prefill instances that decode once they have computed the
-    prompts they have begun. ``backlog_tokens``: prompt tokens that the prefill instances still have to
-    compute, in the queue and at instances.
+    ``prefill``, ``decode``: instances, ascending. ``turning``: prefill instances that decode once they have
+    computed the prompts they have begun. ``backlog_tokens``: prompt tokens that the prefill instances still
+    have to compute, in the queue and at instances.
     """
 
     @property
@@ -49,26 +49,25 @@ class SplitView(Protocol):
 
 
 class SupportsConvert(Protocol):
-    """A dispatcher of a split system that lets decode instances compute prompts."""
+    """Of a split system: decode instances may compute prompts."""
 
     def chunk_tokens(self, model: str) -> int:
-        """Tokens of a step of a decode instance that computes prompts, with its decoding requests."""
+        """Tokens of a step of such a decode instance, its decoding requests included."""
 
     def convert(self, request: Request, view: SplitView) -> tuple[int, str] | None:
-        """The decode instance that computes this arriving prompt and then decodes it, and the reason.
-
-        None: the prompt waits for a prefill instance.
+        """Asked when a prompt arrives: the decode instance that computes and decodes it; None: a prefill
+        instance.
         """
 
 
 class SupportsDecodePlaces(Protocol):
-    """A dispatcher of a split system that chooses decode instances and gives instances the other role."""
+    """Of a split system: where prompts decode, and which instances change their role."""
 
     def decode_place(self, requests: Sequence[Request], view: SplitView) -> tuple[int, str] | None:
-        """Where these computed prompts of one prefill instance decode, and the reason.
+        """Asked when prompts of one prefill instance are computed: where they decode; None: they wait.
 
-        A decode instance that receives nothing takes as many of them as fit. A prefill instance becomes a
-        decode instance first. None: they wait until KV has arrived somewhere or a request has finished.
+        A decode instance takes as many of them as fit. A prefill instance becomes a decode instance first. If
+        they wait, it is asked again when KV has arrived somewhere or a request has finished.
         """
 
     def prefills_again(self, replica: int, view: SplitView) -> str | None:

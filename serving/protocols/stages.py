@@ -14,8 +14,8 @@ from serving.vocabulary.fact import fact
 class StageReplicaView:
     """One replica of a stage, on one GPU of a host.
 
-    ``outstanding``: requests that it runs, or runs next. ``most``: at most this many requests in its next
-    pass.
+    ``outstanding``: requests that it runs, or runs next. ``cpu_cores``: its CPU cores. ``most``: at most this
+    many requests in its next pass.
     """
 
     id: int
@@ -28,18 +28,20 @@ class StageReplicaView:
 
 @fact
 class StageView:
-    """One stage. Rates, times and CVs are those of the view's window; the queue is the current one.
+    """One stage. Rates, times and CVs are those of the view's window.
 
-    ``replicas``: by id, including those that load or drain. ``minimum``, ``maximum``: bounds on the number
-    that serve or load. ``arrival_cv``: standard deviation over mean of the gaps between arrivals. ``queued``:
-    requests that no replica runs yet. ``service_s``, ``service_cv``: mean and CV of a pass; ``batch``: mean
-    number of requests in a pass. ``delay_s``: from arrival at the stage to the end of the pass, mean over the
-    ``passed`` requests whose pass ended; None: none ended. ``exec_s``: a pass of one request alone, without
-    waiting, at ``exec_cores`` CPU cores. ``bytes``: its parameters, as a copy in host memory and, without KV,
-    on a GPU; ``seat_bytes``: the GPU memory of a replica with its KV, 0: only the parameters. ``layers``:
-    [first, last) of the model. A language model's requests wait for all stages at once: ``queued`` is the
-    same for all, ``delay_s`` is not measured, and a "pass" is all that a replica computes for a request,
-    prompt and tokens.
+    ``index``: its place in the pipeline. ``replicas``: by id, including those that load or drain.
+    ``minimum``, ``maximum``: bounds on the number that serve or load. ``arrival_per_s``: arrivals.
+    ``arrival_cv``: standard deviation over mean of the gaps between arrivals. ``queued``: requests that no
+    replica runs yet, now. ``service_s``, ``service_cv``: mean and CV of a pass. ``batch``: mean number of
+    requests in a pass. ``delay_s``: from arrival at the stage to the end of the pass, mean; None: none ended.
+    ``passed``: requests whose pass ended. ``exec_s``: a pass of one request alone, at ``exec_cores`` CPU
+    cores. ``exec_cores``: those cores. ``is_key``: whether it is a key stage. ``bytes``: its parameters.
+    ``seat_bytes``: the GPU memory of a replica with its KV; 0: only the parameters. ``layers``: [first, last)
+    of the model.
+
+    A language model's requests wait for all stages at once: ``queued`` is the same for all, ``delay_s`` is
+    not measured, and a pass is all that a replica computes for a request.
     """
 
     index: int
@@ -84,7 +86,10 @@ class StageView:
 
 @fact
 class StageGpuView:
-    """One GPU; replicas of several stages may share it up to its memory."""
+    """One GPU.
+
+    ``free_bytes``: its free memory. ``replicas``: how many of any stage it has.
+    """
 
     id: int
     free_bytes: int
@@ -93,9 +98,10 @@ class StageGpuView:
 
 @fact
 class HostCopyView:
-    """The parameters of a stage in a host's memory. ``used_ns``: when last loaded from, or put there.
+    """The parameters of a stage in a host's memory.
 
-    ``in_use``: a load reads the copy now; if it is evicted, its bytes become free when that load has ended.
+    ``bytes``: their size. ``used_ns``: when last loaded from, or put there. ``in_use``: a load reads the copy
+    now; evicted, its bytes become free when that load has ended.
     """
 
     model: str
@@ -107,9 +113,10 @@ class HostCopyView:
 
 @fact
 class StageHostView:
-    """A host: its GPUs, the CPU cores that no replica has, its memory, and the copies in that memory.
+    """A host.
 
-    ``used_bytes``: bytes of ``memory_bytes`` in use, the copies included.
+    ``gpus``: its GPUs. ``free_cores``: CPU cores that no replica has. ``memory_bytes``: its memory.
+    ``used_bytes``: bytes of it in use, the copies included. ``copies``: parameters in its memory.
     """
 
     id: int
@@ -131,9 +138,10 @@ class StageHostView:
 
 @fact
 class CutView:
-    """A model that may be re-cut while it runs: its ``layers``, and how many of them fit on a GPU with KV.
+    """A model that may be re-cut while it runs.
 
-    ``coming``: the layers at which the stages of the next cut begin; empty: no new cut is under way.
+    ``layers``: how many it has. ``most_layers``: how many fit on a GPU with KV. ``coming``: the layers at
+    which the stages of the next cut begin; empty: no new cut is under way.
     """
 
     layers: int
@@ -143,12 +151,12 @@ class CutView:
 
 @fact
 class PipelineView:
-    """The pipeline of one model at one instant, and the hosts that it may use.
+    """The pipeline of one model, and the hosts that it may use.
 
-    ``window_s``: the time over which rates and CVs are counted. ``slo_s``: the time a request may take
-    through all stages; 0: no objective. ``max_replicas``: bound for all its stages together.
-    ``cores_per_replica``: the service's default for a new replica. ``batch``: at most this many requests in a
-    pass of any replica; each request but the longest adds the share ``batch_cost`` to a pass.
+    ``stages``: in order. ``hosts``: by id. ``window_s``: the time over which rates and CVs are counted.
+    ``slo_s``: the time a request may take through all stages; 0: no objective. ``max_replicas``: bound for
+    all its stages together. ``cores_per_replica``: CPU cores of a new replica. ``batch``: at most this many
+    requests in a pass. ``batch_cost``: the share that each request but the longest adds to a pass.
     ``cores_count``: whether a pass is faster with more CPU cores. ``cut``: None: its stages never change.
     """
 
@@ -177,11 +185,10 @@ class PipelineView:
 
 @fact
 class StartReplicas:
-    """Start ``count`` new replicas of a stage.
+    """Start new replicas of a stage.
 
-    ``gpus``: one per replica; empty: placement chooses. ``source``: ``host`` (memory of the replica's own
-    host), ``ssd`` or ``any``: the nearest that has the parameters. ``cpu_cores``: per replica; 0: the
-    service's default.
+    ``count``: how many. ``gpus``: one per replica; empty: placement chooses. ``source``: ``host`` (memory of
+    the replica's own host), ``ssd`` or ``any``: the nearest. ``cpu_cores``: per replica; 0: the default.
     """
 
     stage: int
@@ -194,7 +201,10 @@ class StartReplicas:
 
 @fact
 class StopReplicas:
-    """Drain these replicas and remove them when they are empty; a loading replica's load is aborted."""
+    """Drain replicas and remove them when they are empty; a loading replica's load is aborted.
+
+    ``replicas``: their ids.
+    """
 
     stage: int
     replicas: tuple[int, ...]
@@ -203,7 +213,10 @@ class StopReplicas:
 
 @fact
 class SetCores:
-    """From now on each of these replicas has this many CPU cores of its host."""
+    """From now on replicas have this many CPU cores of their host.
+
+    ``replicas``: their ids. ``cpu_cores``: of each.
+    """
 
     stage: int
     replicas: tuple[int, ...]
@@ -213,7 +226,10 @@ class SetCores:
 
 @fact
 class SetBatch:
-    """From its next pass on, each of these replicas takes at most this many requests per pass."""
+    """From its next pass on, a replica takes at most this many requests per pass.
+
+    ``replicas``: their ids. ``most``: requests.
+    """
 
     stage: int
     replicas: tuple[int, ...]
@@ -225,8 +241,7 @@ class SetBatch:
 class KeepCopy:
     """Keep the stage's parameters in the host's memory; the host has or gets a replica of the stage.
 
-    They count once, however many replicas of the stage the host has (copy-on-write), and outlive those
-    replicas.
+    They count once, however many replicas of the stage the host has (copy-on-write), and outlive them.
     """
 
     stage: int
@@ -246,7 +261,10 @@ class EvictCopy:
 
 @fact
 class MarkKeyStages:
-    """From now on exactly these are the key stages of the pipeline."""
+    """From now on exactly these are the key stages.
+
+    ``stages``: their indices.
+    """
 
     stages: tuple[int, ...]
     reason: str
@@ -254,13 +272,14 @@ class MarkKeyStages:
 
 @fact
 class CutAnew:
-    """From now on the stages of the model begin at these layers, the first stage at layer 0.
+    """From now on the stages of the model begin at other layers.
 
-    The new ``replicas`` load beside the existing ones; stages that are in both cuts stay as they are. When
-    all have loaded, requests move there with their KV, and the stages that have gone release their GPUs.
-    ``gpus``: the GPUs of the new replicas, for all new stages in order; empty: placement chooses.
+    ``begins``: these layers, the first 0. ``replicas``: new replicas of each stage. ``gpus``: their GPUs, for
+    all new stages in order; empty: placement chooses.
     """
 
+    # The new replicas load beside the existing ones; stages that are in both cuts stay as they are. When all
+    # have loaded, requests move there with their KV, and the stages that have gone release their GPUs.
     begins: tuple[int, ...]
     replicas: tuple[int, ...]
     reason: str
@@ -273,11 +292,10 @@ StageDecision = (
 
 
 class StageScaler(Protocol):
-    """Decides how many replicas each stage of a pipeline has, and on which GPUs; once per period.
+    """Decides how many replicas each stage of a pipeline has, and on which GPUs.
 
-    It may have a ``memory_s``: for at most this many seconds a view can influence later answers, including
-    the waits between its own decisions. A run without further arrivals ends that much sooner.
+    It may have ``memory_s``: for at most this many seconds a view can influence later answers.
     """
 
     def scale(self, view: PipelineView) -> tuple[StageDecision, ...]:
-        """Return the changes to make now, in this order; empty: none."""
+        """Asked once per period: the changes to make now, in this order."""

@@ -177,9 +177,10 @@ class ReleaseGpus:
 
 @fact
 class Shard:
-    """One GPU's part in a load: ``share`` of all parameters, at most at ``rate_bytes_per_s``.
+    """One GPU's part in a load.
 
-    source_gpu: -1 if the part comes from a host's memory.
+    source_gpu, target_gpu: numbers; -1 if the part comes from a host's memory. share: of all parameters.
+    rate_bytes_per_s: at most.
     """
 
     source_gpu: int

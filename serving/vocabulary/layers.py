@@ -24,9 +24,11 @@ class LayerRange:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Part:
-    """Layers [first, last) of ``model``: the unit that is loaded, kept, copied and served by a replica.
+    """Layers [``first``, ``last``) of ``model``: what is loaded, kept, copied and served.
 
-    A whole model is the part [0, L). The embedding belongs to layer 0, final norm and head to the last layer.
+    ``first``, ``last``: a whole model is [0, L). ``layers``: (first, last).
+
+    The embedding belongs to layer 0, final norm and head to the last layer.
     """
 
     model: str

@@ -15,9 +15,10 @@ SHARES: Final = (0.5, 0.9, 0.99)
 
 @fact
 class Latency:
-    """A latency of several requests, in ns: the mean, and the least values that 50, 90, 99 % do not exceed.
+    """A latency of several requests; all is 0 without any.
 
-    ``count``: number of requests; all other fields are 0 without any.
+    ``count``: requests. ``mean_ns``, ``p50_ns``, ``p90_ns``, ``p99_ns``: the mean, and the least values that
+    50, 90, 99 % do not exceed.
     """
 
     count: int = 0
@@ -29,7 +30,10 @@ class Latency:
 
 @fact
 class LengthCount:
-    """How many finished requests had lengths up to these: powers of two that hold prompt and output."""
+    """A bucket of finished requests.
+
+    ``requests``: how many had at most these lengths. ``prompt_tokens``, ``output_tokens``: powers of two.
+    """
 
     prompt_tokens: int
     output_tokens: int
@@ -38,10 +42,11 @@ class LengthCount:
 
 @fact
 class Measured:
-    """What was measured from ``since`` up to, not including, ``until``.
+    """What was measured in a window.
 
-    ``ttft``: of requests whose first token came in that time. The others are of requests that finished in
-    it: ``tpot`` per output token after the first, tokens of prompts and outputs, ``lengths``.
+    ``ttft``: of requests whose first token came in it. ``tpot``: time per output token after the first, of
+    requests that finished. ``finished``, ``prompt_tokens``, ``output_tokens``: those requests and their
+    tokens. ``lengths``: how many of them had which lengths.
     """
 
     ttft: Latency = Latency()

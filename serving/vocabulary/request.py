@@ -5,17 +5,16 @@ from serving.vocabulary.fact import fact
 
 @fact
 class Request:
-    """One request. ``max_new_tokens`` is the client's cap, already resolved to a number (> 0).
+    """One request.
 
-    ``reserved_tokens``: the output that is counted in advance, also as a decode instance's memory; 0: the
-    cap. It limits nothing.
-
-    ``shared_prefix``: the parts of its prompt that equal another request's tokens, prompt or output, at the
-    same positions: (request, end position), ends ascending, from position 0 on. ((5, 1024), (9, 1536)):
-    tokens [0, 1024) are those of request 5, [1024, 1536) those of request 9, which itself began with 5's; the
-    rest, and all that it generates, is its own. The request named is the first in the run in which that
-    prefix occurs, so equal content has one name, whatever the size of a KV block.
+    ``arrival_ns``: when it came. ``prompt_tokens``: length of its prompt. ``max_new_tokens``: the cap of its
+    output, always a number above 0. ``reserved_tokens``: the output that is counted in advance, also as a
+    decode instance's memory; 0: the cap. It limits nothing. ``shared_prefix``: the parts of its prompt that
+    equal another request's tokens at the same positions, as (request, end position) from position 0 on: ((5,
+    1024), (9, 1536)) means tokens [0, 1024) of request 5 and [1024, 1536) of request 9.
     """
+
+    # shared_prefix names the first request of the run with that prefix, so equal content has one name.
 
     id: int
     arrival_ns: int

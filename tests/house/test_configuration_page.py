@@ -19,7 +19,7 @@ def test_every_key_that_can_be_set_stands_in_a_table() -> None:
     fixed = ("kind", "cluster.topology", "trace.synthetic")
     options = (".name", ".policy", ".source")
     paths = [path for path in declared_keys(RunConfig) if path not in fixed and not path.endswith(options)]
-    assert [path for path in paths if f"| `{path}` |" not in text] == []
+    assert [path for path in paths if f"|`{path}`|" not in text] == []
 
 
 def test_help_of_a_key_and_of_a_group(capsys: pytest.CaptureFixture[str]) -> None:

@@ -22,6 +22,7 @@ PARSED_ONLY: Final = (
     ("EXPLORE.md", "servetwin explore", SERVES),
     ("TRACES.md", "servetwin traces fetch", NETWORK),
     ("REALEXEC.md", "realexec fetch-model", NETWORK),
+    ("COMMANDS.md", "realexec fetch-model", NETWORK),
     ("REALEXEC.md", "realexec run model=smollm2_135m", NETWORK),
     ("REAL_RUNS.md", "realexec run system=blitzscale system.instances.split=false cluster=local "
      "workers=3", NETWORK),
@@ -53,13 +54,11 @@ STANDS_FOR: Final[Mapping[str, Mapping[str, str]]] = {
     "README.md": {"FOLDER": _LAYERS, "FILE": "measured.csv",
                   "metrics.json": str(ROOT / "tests" / "data" / "production" / "prometheus.json")},
     "COMPARE.md": {"DIR": "out/sim", "MEASURED": "measured.csv"},
-    "METRICS.md": {"out/first": "out/light", "U": "0.5"},
     "MOE.md": {"$Q": _MOE, "$P": "$SERVETWIN_PROFILES"},
     "PROFILES.md": {_SPLITWISE: f"$SERVETWIN_PROFILES/{_SPLITWISE}"},
     "STEP_TIMES.md": {"$P": "$SERVETWIN_PROFILES", "FOLDER": _LAYERS, "GPU": "rtx4090",
                       "MODEL": "llama3_1_8b"},
     "SWEEP.md": {"DIR": "out/first"},
-    "SYSTEMS.md": {"SYSTEM": "allcache"},
 }  # fmt: skip
 # What the reader of a page has at hand before its first command.
 _SMALL: Final = "trace=azure_conv_like trace.requests=12 trace.rate_per_s=20 cluster=a100_x2"

@@ -1,4 +1,4 @@
-"""What is declared of the keys of a run, as help for one key and as the tables of docs/CONFIGURATION."""
+"""What is declared of the keys of a run, as help for one key and as the tables of pages (CONFIGURATION)."""
 
 from collections.abc import Iterator
 from dataclasses import MISSING
@@ -7,7 +7,7 @@ from typing import Any, Final
 from servetwin.config.compose.compose import MISSING as UNSET
 from servetwin.config.compose.compose import defaults
 from servetwin.config.config import Kind, RunConfig
-from servetwin.config.key import DeclaredKey, Reader, declared_keys
+from servetwin.config.key import DeclaredKey, Range, Reader, declared_keys
 from servetwin.config.options import option_file, option_groups
 from servetwin.config.overrides import Wanted, leaves
 from servetwin.config.readers import MODELS_THAT_DECODE, REAL_WORKERS
@@ -80,21 +80,30 @@ def _help_of(declared: DeclaredKey, default: Any, wanted: Wanted) -> str:
 
 
 def key_table(group: str) -> str:
-    """Return the Markdown table of a group's keys; of the keys without a group for ""."""
-    rows = ["| key | default | values | meaning |", "|---|---|---|---|"]
+    """Return the Markdown table of a group's keys.
+
+    Keys without a group: ``run``, and ``realexec`` those that only real runs have.
+    """
+    rows = ["|key|default|values|meaning|", "|---|---|---|---|"]
     for path, declared in declared_keys(RunConfig).items():
-        if _group(path) == group and not path.endswith((".name", ".source", ".policy")):
+        if _group(declared) == group and not path.endswith((".name", ".source", ".policy")):
             rows += _row(declared)
     return "\n".join(rows)
 
 
-def _group(path: str) -> str:
+def _group(declared: DeclaredKey) -> str:
     """Return the table that a key stands in: the tables of small groups are one with that of the run."""
-    top, _, rest = path.partition(".")
+    top, _, rest = declared.path.partition(".")
     if top == "system":
         part = rest.partition(".")[0]
         return f"system.{part}" if part in ("instances", "signals") else "system"
-    return "" if not rest or top in ("series", "driver", "ray", "http", "metrics") else top
+    if rest and top not in ("series", "driver", "ray", "http", "metrics"):
+        return top
+    return "realexec" if _of_real_runs(declared) else "run"
+
+
+def _of_real_runs(declared: DeclaredKey) -> bool:
+    return declared.kind == "realexec" or REAL_WORKERS in declared.read_by
 
 
 def _row(declared: DeclaredKey) -> Iterator[str]:
@@ -104,20 +113,20 @@ def _row(declared: DeclaredKey) -> Iterator[str]:
     key = declared.key
     values = ", ".join(f"`{choice}`" for choice in key.choices) or _number(key.within, wanted)
     meaning = key.meaning
-    if declared.kind == "realexec" or REAL_WORKERS in declared.read_by:
+    if _of_real_runs(declared) and _group(declared) != "realexec":
         meaning = f"real runs only: {meaning}"
     for reader in key.read_by:
         meaning += _read_by(reader)
-    yield f"| `{declared.path}` | {default} | {values} | {meaning} |"
+    yield f"|`{declared.path}`|{default}|{values}|{meaning}|"
 
 
 def _read_by(reader: Reader) -> str:
     return "" if reader in (MODELS_THAT_DECODE, REAL_WORKERS) else f". Read only by {reader.of}"
 
 
-def _number(within: object, wanted: Wanted) -> str:
+def _number(within: Range | None, wanted: Wanted) -> str:
     words = {int: "integer", float: "number", bool: "true, false"}.get(wanted.type, "text")
-    text = f"{words} {within}" if within is not None else words
+    text = f"{words} {within.signs}" if within is not None else words
     return f"{text}, null" if wanted.optional else text
 
 
