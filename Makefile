@@ -12,7 +12,7 @@ PARALLEL := -n $(WORKERS) --maxprocesses 8 --dist loadscope
 # Processes that tests start read what the first of them compiled.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run fast wheel test test-compiled test-real test-deaths test-nixl test-rdma test-ray test-simgrid test-vllm-cpu explore same mutants laws lint bench bench-check lock clean
+.PHONY: run fast wheel test test-compiled test-real test-deaths test-nixl test-rdma test-ray test-simgrid test-vllm-cpu draw same mutants laws lint bench bench-check lock clean
 
 run: $(VENV)/.installed
 	@sh scripts/first_run.sh $(BIN) $(OUT)
@@ -84,9 +84,9 @@ $(VENV)/.vllm: $(VENV)/.real
 test-vllm-cpu: $(if $(SERVETWIN_VLLM_PYTHON),$(VENV)/.real,$(VENV)/.vllm)
 	SERVETWIN_VLLM_PYTHON=$${SERVETWIN_VLLM_PYTHON:-$(CURDIR)/$(VLLM)/bin/python} $(BIN)/python -m pytest -m vllm -rs
 
-# What tests draw, drawn anew: make explore MINUTES=10; a failure names the SEED and TESTS that repeat it.
-explore: $(VENV)/.test
-	$(BIN)/python -m tests.explore $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) $(TESTS)
+# What tests draw, drawn anew: make draw MINUTES=10; a failure names the SEED and TESTS that repeat it.
+draw: $(VENV)/.test
+	$(BIN)/python -m tests.draw $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) $(TESTS)
 
 # Runs that are compared value by value: make same BEFORE=COMMIT WORDS=--allow-new
 BEFORE ?= HEAD

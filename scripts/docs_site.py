@@ -1,13 +1,15 @@
 """The documentation as static pages that open offline: ``python -m scripts.docs_site`` (make docs)."""
 
 import itertools
+import json
 import re
 import shutil
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from html import escape
 from pathlib import Path, PurePosixPath
+from string import Template
 from typing import Final
 
 from markdown_it import MarkdownIt
@@ -22,35 +24,15 @@ _OTHERS: Final = {
     "benchmarks/README.md": "benchmarks/README.html",
 }
 _PICTURES: Final = "docs/pictures"
-_NAV: Final = re.compile(r"^\| \[([\w./-]+)\]\(([\w./-]+)\) \| (.+) \|$", re.MULTILINE)
+# Pages that the README of their own folder lists.
+_LISTED_ELSEWHERE: Final = ("/decisions/", "/lab/", "docs/README.md")
+# Of docs/README.md: the heading of a kind of pages, or a page with the question that it answers.
+_NAV: Final = re.compile(r"^## ([\w-]+)|^\| \[([\w./-]+)\]\(([\w./-]+)\) \| (.+) \|$", re.MULTILINE)
 _NOT_IN_A_SLUG: Final = re.compile(r"[^\w\- ]")
-STYLE: Final = """
-:root{color-scheme:light dark;--bg:#fff;--side:#f6f7f9;--ink:#16202c;--soft:#5b6878;--line:#e3e7ec;
---code:#f3f5f8;--link:#2563c9}
-@media(prefers-color-scheme:dark){:root{--bg:#11161d;--side:#161c25;--ink:#e6ebf1;--soft:#98a5b5;
---line:#2c3643;--code:#1a212b;--link:#6ea3f5}}
-*{box-sizing:border-box}body{margin:0;background:var(--bg);color:var(--ink);
-font:16px/1.6 system-ui,-apple-system,"Segoe UI",Roboto,sans-serif;display:grid;
-grid-template-columns:270px minmax(0,1fr)}
-nav{background:var(--side);border-right:1px solid var(--line);padding:20px 18px 60px;font-size:14px;
-height:100vh;overflow-y:auto;position:sticky;top:0;grid-area:1/1}
-nav a{display:block;padding:3px 8px;border-radius:6px;color:var(--ink)}nav a.here{background:var(--line)}
-.pages{display:none}
-main{padding:28px 44px 80px;max-width:1080px;grid-area:1/2;min-width:0;overflow-wrap:break-word}
-a{color:var(--link);text-decoration:none}main a:hover{text-decoration:underline}
-h1{font-size:28px;line-height:1.25;letter-spacing:-.01em}h2{font-size:21px;margin-top:38px}
-h3{font-size:17px;margin-top:28px}h1 a,h2 a,h3 a,h4 a{color:inherit}
-pre{background:var(--code);border:1px solid var(--line);border-radius:8px;padding:12px 14px;overflow-x:auto;
-font:13px/1.5 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace}
-code{font:.88em ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;background:var(--code);
-border-radius:4px;padding:1px 4px}pre code{background:none;padding:0;font:inherit}
-.table{overflow-x:auto}table{border-collapse:collapse;font-size:14.5px;font-variant-numeric:tabular-nums}
-th,td{border-bottom:1px solid var(--line);padding:6px 12px 6px 0;text-align:left;vertical-align:top}
-th{color:var(--soft);font-weight:600}img{max-width:100%;border:1px solid var(--line);border-radius:8px}
-@media(max-width:820px){body{display:block}nav{position:static;height:auto;border:0;
-border-top:1px solid var(--line);padding:16px}.pages{display:block}main{padding:12px 16px 60px}}
-""".strip()
-_POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; img-src 'self' file:"
+_FILES: Final = Path(__file__).resolve().parent / "site_files"
+_COPIED: Final = ("style.css", "search.js")
+# Pages are opened as files as well: "self" is no origin there.
+_POLICY: Final = "default-src 'none'; style-src 'self' file:; script-src 'self' file:; img-src 'self' file:"
 
 
 class SiteError(Exception):
@@ -73,28 +55,56 @@ def pages(root: Path) -> list[Page]:
     return [others[0], *found, *others[1:]]
 
 
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A page in the menu: what it is called, where it lies in the site, which question it answers."""
+
+    name: str
+    target: str
+    question: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A heading and the text below it, for the search: the page's target and title, the heading's anchor."""
+
+    target: str
+    anchor: str
+    title: str
+    heading: str
+    text: str
+
+
 def build(root: Path, out: Path) -> list[Path]:
     """Write every page and picture; what was written. SiteError for a link that leads nowhere."""
     every = pages(root)
     targets = {page.source: page.target for page in every}
     anchors = {page.source: set(_anchors((root / page.source).read_text("utf-8"))) for page in every}
-    menu = _menu(root, targets)
-    written = []
     wrong = [one for page in every for one in _wrong(root, page, targets, anchors)]
     if wrong:
         raise SiteError("; ".join(wrong))
+    menu = _menu(root, targets)
+    template = Template((_FILES / "page.html").read_text("utf-8"))
+    written = []
     for page in every:
         body, title = _rendered(root, page, targets)
-        path = out / page.target
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(_whole(page, title, body, menu), encoding="utf-8")
-        written.append(path)
+        whole = _whole(page, title=title, body=body, menu=menu, template=template)
+        written.append(_written(out / page.target, whole))
+    written += [_written(out / "site" / name, (_FILES / name).read_text("utf-8")) for name in _COPIED]
+    found = [astuple(one) for page in every for one in _sections(root, page)]
+    written.append(_written(out / "site/sections.js", f"const SECTIONS = {json.dumps(found)};\n"))
     for picture in sorted((root / _PICTURES).glob("*.png")):
         target = out / _PICTURES / picture.name
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(picture, target)
         written.append(target)
     return written
+
+
+def _written(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return path
 
 
 def slug(heading: str) -> str:
@@ -185,38 +195,89 @@ def _relative(here: str, target: str) -> str:
     return "../" * (len(PurePosixPath(here).parts) - 1) + target
 
 
-def _menu(root: Path, targets: Mapping[str, str]) -> list[tuple[str, str, str]]:
-    """(name, page of the site, question) as docs/README.md lists them."""
-    found = [("ServeTwin", "index.html", "")]
-    for name, path, question in _NAV.findall((root / "docs/README.md").read_text("utf-8")):
-        told = re.sub(r"[`*]", "", question)
-        found.append((name.removesuffix(".md").rstrip("/"), targets[f"docs/{path}"], told))
-    listed = {target for _, target, _ in found}
-    found += [
-        (PurePosixPath(target).stem, target, "")
+def _menu(root: Path, targets: Mapping[str, str]) -> dict[str, list[Entry]]:
+    """Pages by the headings of docs/README.md, in its order; then those that it does not list."""
+    groups = {"": [Entry("ServeTwin", "index.html")]}
+    kind = ""
+    for heading, _, path, question in _NAV.findall((root / "docs/README.md").read_text("utf-8")):
+        if heading:
+            kind = heading
+        else:
+            source = _file(root, f"docs/{path}")
+            entry = Entry(_title(root, source), targets[source], re.sub(r"[`*]", "", question))
+            groups.setdefault(kind, []).append(entry)
+    listed = {entry.target for entries in groups.values() for entry in entries}
+    others = [
+        Entry(_title(root, source), target)
         for source, target in targets.items()
-        if PurePosixPath(source).parent.name == "docs" and source != "docs/README.md" and target not in listed
+        if target not in listed and not any(folder in source for folder in _LISTED_ELSEWHERE)
     ]
-    return [
-        *found,
-        ("CONTRIBUTING", targets["CONTRIBUTING.md"], ""),
-        ("CHANGELOG", targets["CHANGELOG.md"], ""),
-    ]
+    return {**groups, "More": others}
 
 
-def _whole(page: Page, title: str, body: str, menu: list[tuple[str, str, str]]) -> str:
-    entries = ""
-    for name, target, question in menu:
-        here = ' class="here"' if target == page.target else ""
-        tip = f' title="{escape(question)}"' if question else ""
-        entries += f'<a href="{_relative(page.target, target)}"{here}{tip}>{escape(name)}</a>'
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
-        '<meta name="viewport" content="width=device-width,initial-scale=1">'
-        f"<title>{escape(title)}</title><style>{STYLE}</style></head><body>"
-        f'<main><a class="pages" href="#pages">Pages</a>{body}</main><nav id="pages">{entries}</nav>'
-        "</body></html>\n"
+def _file(root: Path, source: str) -> str:
+    """The page of a folder is its README."""
+    return f"{source.rstrip('/')}/README.md" if (root / source).is_dir() else source
+
+
+def _title(root: Path, source: str) -> str:
+    heading = re.search(r"^# (.+)$", (root / source).read_text("utf-8"), re.MULTILINE)
+    return re.sub(r"[`*]", "", heading[1]) if heading else PurePosixPath(source).stem
+
+
+def _sections(root: Path, page: Page) -> Iterator[Section]:
+    """A section for each heading of a page, with the text up to the next one."""
+    tokens = _parser().parse((root / page.source).read_text("utf-8"))
+    headings = {id(token): anchor for token, anchor in _headings(tokens)}
+    title, anchor, heading, texts = _title(root, page.source), "", "", list[str]()
+    for at, token in enumerate(tokens):
+        if id(token) in headings:
+            if texts:
+                yield Section(page.target, anchor, title, heading or title, " ".join(texts))
+            anchor, heading, texts = headings[id(token)], _plain(tokens[at + 1]), []
+        elif token.type in ("inline", "fence", "code_block") and tokens[at - 1].type != "heading_open":
+            texts.append(_plain(token))
+    yield Section(page.target, anchor, title, heading or title, " ".join(texts))
+
+
+def _plain(token: Token) -> str:
+    """The words of a paragraph, a cell, a heading or a block of code."""
+    words = "".join(part.content or " " for part in token.children) if token.children else token.content
+    return " ".join(words.split())
+
+
+def _whole(page: Page, *, title: str, body: str, menu: Mapping[str, list[Entry]], template: Template) -> str:
+    groups = ""
+    for kind, entries in menu.items():
+        links = "".join(_link(page, entry, ' aria-current="page"') for entry in entries)
+        groups += f"<h2>{escape(kind)}</h2>{links}" if kind else links
+    return template.substitute(
+        root="../" * (len(PurePosixPath(page.target).parts) - 1),
+        policy=_POLICY,
+        title=escape(title),
+        body=body,
+        turn=_turn(page, [entry for entries in menu.values() for entry in entries]),
+        menu=groups,
+    )
+
+
+def _link(page: Page, entry: Entry, here: str) -> str:
+    mark = here if entry.target == page.target else ""
+    tip = f' title="{escape(entry.question)}"' if entry.question else ""
+    return f'<a href="{_relative(page.target, entry.target)}"{mark}{tip}>{escape(entry.name)}</a>'
+
+
+def _turn(page: Page, entries: list[Entry]) -> str:
+    """Links to the page before and the page after, in the order of the menu."""
+    at = next((at for at, entry in enumerate(entries) if entry.target == page.target), None)
+    if at is None:
+        return ""
+    beside = [("prev", "← ", "", at - 1), ("next", "", " →", at + 1)]
+    return "".join(
+        f'<a rel="{which}" href="{_relative(page.target, entries[other].target)}">'
+        f"{before}{escape(entries[other].name)}{after}</a>"
+        for which, before, after, other in beside
+        if 0 <= other < len(entries)
     )
 
 

@@ -1,4 +1,4 @@
-"""What holds for all tests: how cases are drawn, and which tests ``make explore`` repeats."""
+"""What holds for all tests: how cases are drawn, and which tests ``make draw`` repeats."""
 
 import gc
 import os
@@ -34,12 +34,12 @@ def is_drawn(item: pytest.Item) -> bool:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """To explore is to run what is drawn, file by file, in an order that is drawn as well."""
-    if drawing.EXPLORED is None:
+    """make draw runs what is drawn, file by file, in an order that is drawn as well."""
+    if drawing.DRAWN_ANEW is None:
         return
     config.hook.pytest_deselected(items=[item for item in items if not is_drawn(item)])
     files = sorted({item.path for item in items})
-    Random(f"files of {drawing.EXPLORED}").shuffle(files)
+    Random(f"files of {drawing.DRAWN_ANEW}").shuffle(files)
     items[:] = sorted(filter(is_drawn, items), key=lambda item: files.index(item.path))
 
 
@@ -58,9 +58,9 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """How to see a failure of ``make explore`` again."""
-    if drawing.EXPLORED is None:
+    """How to see a failure of ``make draw`` again."""
+    if drawing.DRAWN_ANEW is None:
         return
     for report in terminalreporter.stats.get("failed", []) + terminalreporter.stats.get("error", []):
         test = shlex.quote(report.nodeid.partition("[")[0])
-        terminalreporter.write_line(f"again: make explore SEED={drawing.EXPLORED} TESTS={test}")
+        terminalreporter.write_line(f"again: make draw SEED={drawing.DRAWN_ANEW} TESTS={test}")

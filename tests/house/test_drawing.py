@@ -1,4 +1,4 @@
-"""Cases that tests draw are the same everywhere, and new ones where ``make explore`` asks for them."""
+"""Cases that tests draw are the same everywhere, and new ones where ``make draw`` asks for them."""
 
 import importlib.util
 import re
@@ -61,11 +61,11 @@ def test_nobody_draws_in_a_way_of_its_own() -> None:
 
 
 def test_seeds_are_fixed_unless_new_ones_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(drawing, "EXPLORED", None)
+    monkeypatch.setattr(drawing, "DRAWN_ANEW", None)
     assert list(drawn_seeds(range(4))) == [0, 1, 2, 3]
     found = []
     for seed in ("7", "7", "8"):
-        monkeypatch.setattr(drawing, "EXPLORED", seed)
+        monkeypatch.setattr(drawing, "DRAWN_ANEW", seed)
         found.append(drawn_seeds(range(4)))
     assert found[0] == found[1] != found[2] and len(set(found[0])) == 4
 
@@ -85,22 +85,22 @@ def test_not_drawn(): assert False
 """
 
 
-def explored(folder: Path, limit: int, *words: str) -> tuple[int, str]:
-    """What ``make explore`` ends with and says about these three tests."""
+def drawn_anew(folder: Path, limit: int, *words: str) -> tuple[int, str]:
+    """What ``make draw`` ends with and says about these three tests."""
     (folder / "conftest.py").write_text("from tests.conftest import *\n")
     (folder / "test_lottery.py").write_text(LOTTERY.format(limit=limit))
-    command = [sys.executable, "-m", "tests.explore", *words, str(folder / "test_lottery.py")]
+    command = [sys.executable, "-m", "tests.draw", *words, str(folder / "test_lottery.py")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     return done.returncode, done.stdout
 
 
 def test_a_failure_says_how_to_see_it_again(tmp_path: Path) -> None:
-    status, told = explored(tmp_path, 10**6, "--seed", "17")
-    assert status == 1 and told.startswith("explore: seed 17\n")
-    (again,) = re.findall(r"again: make explore SEED=17 TESTS=\S*test_lottery.py::(\w+)", told)
+    status, told = drawn_anew(tmp_path, 10**6, "--seed", "17")
+    assert status == 1 and told.startswith("draw: seed 17\n")
+    (again,) = re.findall(r"again: make draw SEED=17 TESTS=\S*test_lottery.py::(\w+)", told)
     assert again == "test_first" and "test_not_drawn" not in told
 
 
 def test_it_goes_on_with_new_seeds_until_the_time_is_up(tmp_path: Path) -> None:
-    status, told = explored(tmp_path, 10**10, "--seed", "17", "--minutes", "0")
-    assert status == 0 and told.count("explore: seed") == 1 and "the time is up" in told
+    status, told = drawn_anew(tmp_path, 10**10, "--seed", "17", "--minutes", "0")
+    assert status == 0 and told.count("draw: seed") == 1 and "the time is up" in told

@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.mark.parametrize(
     ("module", "package"),
-    [("tests.swarm", "hypothesis"), ("tests.explore", "hypothesis"), ("tests.explore", "pytest")],
+    [("tests.swarm", "hypothesis"), ("tests.draw", "hypothesis"), ("tests.draw", "pytest")],
 )
 def test_missing_package_is_named(module: str, package: str) -> None:
     without = f"import runpy, sys; sys.modules[{package!r}] = None; sys.argv = [{module!r}, '--help']; "

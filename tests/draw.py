@@ -1,4 +1,4 @@
-"""``make explore``: what tests draw, drawn anew until the time is up or a test fails.
+"""``make draw``: what tests draw, drawn anew until the time is up or a test fails.
 
 Pass after pass over all hypothesis tests and those marked ``drawn``, each from a seed of its own. With SEED
 and without MINUTES one pass, the same every time.
@@ -15,7 +15,7 @@ from random import SystemRandom
 
 from tests.worlds.needed import needed_packages
 
-with needed_packages("python -m tests.explore"):
+with needed_packages("python -m tests.draw"):
     from tests.worlds.drawing import SEED_VARIABLE, UNTIL_VARIABLE
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -24,7 +24,7 @@ LIGHT = "not real and not laws and not simgrid and not ray"
 
 
 def options(words: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m tests.explore", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.draw", description=__doc__)
     parser.add_argument("--minutes", type=float, help=f"for how long ({MINUTES:g}; with --seed one pass)")
     parser.add_argument("--seed", type=int, help="of the first pass; the next ones count up")
     parser.add_argument("tests", nargs="*", default=["tests"], help="files, or file::test")
@@ -46,7 +46,7 @@ def main(words: Sequence[str] | None = None) -> int:
     if chosen.seed is None or chosen.minutes is not None:
         until_s = time.time() + 60 * (MINUTES if chosen.minutes is None else chosen.minutes)
     while True:
-        print(f"explore: seed {seed}", flush=True)
+        print(f"draw: seed {seed}", flush=True)
         status = status_of_pass(seed, until_s, chosen.tests)
         if status or until_s is None or time.time() > until_s:
             return status
