@@ -27,9 +27,9 @@ PARSED_ONLY: Final = (
      "migration.period_ms=200", NETWORK),
     ("REAL_RUNS.md", "realexec run system=vllm system/migration=least_loaded system/dispatch=round_robin "
      "cluster=local workers=2 model=tiny_llama trace=file", LONG),
-    ("README.md", "realexec run system=", LIKE_REAL_RUNS),
-    ("README.md", "realexec fidelity", LONG),
     ("COMPARE.md", "realexec run", LIKE_REAL_RUNS),
+    ("REAL_WORKERS.md", "realexec run system=blitzscale", LIKE_REAL_RUNS),
+    ("REAL_WORKERS.md", "realexec calibrate", LONG),
     ("CALIBRATE.md", "realexec", LONG),
     ("GPU.md", "realexec run device=cuda", GPU),
     ("GPU.md", "realexec random-checkpoint", GPU),
@@ -37,6 +37,7 @@ PARSED_ONLY: Final = (
     ("MANY_HOSTS.md", "realexec run launcher=ray", INSTALL),
     ("REALEXEC.md", "realexec run transport=nixl", INSTALL),
     ("HTTP.md", "realexec run world=http http.start=vllm serve MODEL", INSTALL),
+    ("REPRODUCE_A_PAPER.md", "servetwin reproduce blitzscale fig17", LONG),
     ("REPRODUCTION.md", "servetwin reproduce blitzscale fig21 fig8", LONG),
     ("REPRODUCTION.md", "servetwin reproduce blitzscale all", LONG),
     ("REPRODUCTION.md", "servetwin reproduce all", LONG),
@@ -55,8 +56,6 @@ _MOE: Final = "$SERVETWIN_PROFILES/llmservingsim/RTXPRO6000/Qwen/Qwen3-30B-A3B-I
 _SPLITWISE: Final = "splitwise_llama2-70b_tp2_tp8.csv"
 STANDS_FOR: Final[Mapping[str, Mapping[str, str]]] = {
     "ADVISE.md": {"metrics.json": str(ROOT / "tests" / "data" / "production" / "prometheus.json")},
-    "README.md": {"FOLDER": _LAYERS, "FILE": "measured.csv",
-                  "metrics.json": str(ROOT / "tests" / "data" / "production" / "prometheus.json")},
     "COMPARE.md": {"DIR": "out/sim", "MEASURED": "measured.csv", "U": "0.5"},
     "HTTP.md": {f"out/bench-{number}.json": f"out/mine-{number}" for number in (1, 2, 3, 4)},
     "METRICS.md": {"out/first": "out/light", "U": "0.5"},
