@@ -108,9 +108,9 @@ README: Final = (
         "report",
         (
             "servetwin simulate system=blitzscale cluster=blitz_b trace=burstgpt_like trace.rate_scale=3 "
-            "system.instances.prefill_min=2 journal=true out=out/first",
+            "system.instances.prefill_min=2 journal=true out=out/blitz",
         ),
-        "out/first/report.html",
+        "out/blitz/report.html",
         ("tiles", "Latency"),
     ),
     Picture(

@@ -106,7 +106,7 @@ def with_the_pages_policy(folder: Path) -> None:
 
 def test_the_page_runs_in_simulation_and_replay(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with_the_pages_policy(here)
-    run = [words for words in page_commands() if words[0] == "servetwin" and "out/real" not in words]
+    run = [words for words in page_commands() if words[0] == "servetwin" and "out/mine_real" not in words]
     verbs = [words[1] for words in run]
     assert verbs == ["new-policy", "simulate", "replay", "story", "sweep", "sweep"]
     for words in run[1:]:
@@ -121,7 +121,7 @@ def test_the_page_runs_on_real_workers_and_their_journal_replays(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with_the_pages_policy(here)
-    real = [words for words in page_commands() if "out/real" in " ".join(words)]
+    real = [words for words in page_commands() if "out/mine_real" in " ".join(words)]
     assert realexec_cli.run(real[0][1:]) == 0
     assert cli.run(real[1][1:]) == 0
     assert ", 0 differ" in capsys.readouterr().out
