@@ -1,4 +1,6 @@
-"""The pictures of docs/papers/GALLERY.md, from its commands: ``python -m scripts.docs_pictures NAME``.
+"""The pictures of README and of docs/papers/GALLERY.md, from their commands.
+
+``python -m scripts.docs_pictures NAME``.
 
 Needs a browser (``scripts/browser.py``) and pillow, which matplotlib brings.
 """
@@ -18,20 +20,21 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 PICTURES: Final = ROOT / "docs" / "pictures"
 WIDTH: Final = 1000
 NARROW: Final = 390  # a phone held upright
+ONE_CHART: Final = 620  # charts of a page lie below each other
 TALL: Final = 1500
 MOST_BYTES: Final = 60_000
 _COLORS: Final = 64  # of charts and text: a third of the bytes
-# Leaves the answer and the sections with these headings on a page, and says how high they are.
+# Leaves the answer, and the sections with these headings or classes, on a page, and says how high they are.
 _ALONE: Final = """(()=>{const wanted=%s,main=document.querySelector('main');let shown=false;
 for(const one of [...main.children]){
 if(one.tagName==='H2')shown=wanted.some(start=>one.textContent.startsWith(start));
-if(one.tagName==='FOOTER'||!(shown||one.classList.contains('answer')))one.style.display='none'}
+if(one.tagName==='FOOTER'||!(shown||['answer',...wanted].includes(one.className)))one.style.display='none'}
 main.style.padding='6px 22px 22px';return Math.ceil(main.getBoundingClientRect().height)})()"""
 
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """commands: run one after the other. page: where what is shown lies; parts: its headings.
+    """commands: run one after the other. page: where what is shown lies; parts: its headings or classes.
 
     Without parts the page from its top, as far as ``TALL``.
     """
@@ -101,13 +104,35 @@ GALLERY: Final = (
         ("Use over time",),
     ),
 )
+README: Final = (
+    Picture(
+        "report",
+        (
+            "servetwin simulate system=blitzscale cluster=blitz_b trace=burstgpt_like trace.rate_scale=3 "
+            "system.instances.prefill_min=2 journal=true out=out/blitz",
+        ),
+        "out/blitz/report.html",
+        ("tiles", "Latency"),
+    ),
+    Picture(
+        "attainment_over_load",
+        (
+            "servetwin sweep system=serverlessllm,allcache,blitzscale trace.rate_scale=1,2,3,4 seed=0,1,2 "
+            'cluster=blitz_b trace=burstgpt_like system.instances.prefill_min=2 "metrics=[slo.attainment]" '
+            "out=out/load",
+        ),
+        "out/load/report.html",
+        ("By ",),
+        ONE_CHART,
+    ),
+)
 # The same pages where there is little room.
 PHONE: Final = tuple(
     replace(one, name=f"{one.name}_{NARROW}", parts=(), width=NARROW)
     for one in GALLERY
     if one.name in ("is_it_better", "what_happened")
 )
-EVERY: Final = GALLERY + PHONE
+EVERY: Final = README + GALLERY + PHONE
 
 
 def seconds_of(picture: Picture, folder: Path) -> tuple[float, float]:

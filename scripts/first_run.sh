@@ -7,7 +7,7 @@ trace=$("$bin/python" -m scripts.pick_trace)
 if [ "$trace" = azure_conv ]; then
     echo "trace: the real Azure conversation trace (trace=azure_conv)"
 else
-    echo "trace: SYNTHETIC (trace=azure_conv_like); for the real one set SERVETWIN_TRACES or fill data/, see README"
+    echo "trace: SYNTHETIC (trace=azure_conv_like); for the real one set SERVETWIN_TRACES or fill data/, see docs/tutorials/FIRST_RUN.md"
 fi
 "$bin/servetwin" simulate system=vllm cluster=a100_x8 model=llama3_8b trace="$trace" journal=true \
     overwrite=true out="$out"

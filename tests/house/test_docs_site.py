@@ -136,16 +136,26 @@ def test_the_search_finds_a_section_and_leads_there(site: Path, shown: browser.B
     assert shown.evaluate("found.childElementCount") == 0
 
 
-def test_the_gallery_has_every_picture_with_the_commands_that_make_it() -> None:
-    text = (ROOT / "docs/papers/GALLERY.md").read_text(encoding="utf-8")
-    lines = [shlex.split(line) for line in text.replace("\\\n", " ").splitlines() if line.startswith("    ")]
-    assert len(docs_pictures.GALLERY) == 6
-    for picture in docs_pictures.EVERY:
-        path = docs_pictures.PICTURES / f"{picture.name}.png"
-        assert path.read_bytes().startswith(b"\x89PNG") and path.stat().st_size <= docs_pictures.MOST_BYTES
-        assert f"](../pictures/{picture.name}.png)" in text
-        for command in picture.commands:
-            assert shlex.split(command) in lines, command
+def test_pages_have_every_picture_with_the_commands_that_make_it() -> None:
+    shown = {
+        "docs/papers/GALLERY.md": (docs_pictures.GALLERY + docs_pictures.PHONE, "../pictures"),
+        "README.md": (docs_pictures.README, "docs/pictures"),
+    }
+    assert len(docs_pictures.GALLERY) == 6 and len(docs_pictures.README) == 2
+    for page, (pictures, folder) in shown.items():
+        text = (ROOT / page).read_text(encoding="utf-8")
+        lines = [
+            shlex.split(line, comments=True)
+            for line in text.replace("\\\n", " ").splitlines()
+            if line.startswith("    servetwin")
+        ]
+        for picture in pictures:
+            path = docs_pictures.PICTURES / f"{picture.name}.png"
+            assert path.read_bytes().startswith(b"\x89PNG")
+            assert path.stat().st_size <= docs_pictures.MOST_BYTES
+            assert f"]({folder}/{picture.name}.png)" in text
+            for command in picture.commands:
+                assert shlex.split(command) in lines, command
     there = {path.stem for path in docs_pictures.PICTURES.iterdir()}
     others = [scalers_picture.PICTURE, explore_picture.PICTURE]
     assert there == {picture.name for picture in docs_pictures.EVERY} | {path.stem for path in others}

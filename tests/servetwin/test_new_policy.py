@@ -1,7 +1,6 @@
 """Policies of one's own: every stub works, and the page that shows one is run."""
 
 import re
-import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 from servetwin.cli import main as cli
 from servetwin.cli import realexec as realexec_cli
 from servetwin.config.policy.new_policy import new_policy
+from tests.worlds.doc_commands import of_page
 from tests.worlds.user_policies import here
 
 __all__ = ["here"]
@@ -93,9 +93,8 @@ def test_both_files_are_written_or_none(
     assert "is there already" in capsys.readouterr().err
 
 
-def page_commands() -> list[list[str]]:
-    text = PAGE.read_text().split("```")[3]
-    return [shlex.split(line) for line in text.replace("\\\n", " ").splitlines() if line.strip()]
+def page_commands() -> list[tuple[str, ...]]:
+    return [one.words for one in of_page(PAGE)]
 
 
 def with_the_pages_policy(folder: Path) -> None:
@@ -107,9 +106,10 @@ def with_the_pages_policy(folder: Path) -> None:
 
 def test_the_page_runs_in_simulation_and_replay(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with_the_pages_policy(here)
-    run = [words for words in page_commands() if words[0] == "servetwin" and "out/real" not in words]
-    assert [words[1] for words in run] == ["simulate", "replay", "sweep"]
-    for words in run:
+    run = [words for words in page_commands() if words[0] == "servetwin" and "out/mine_real" not in words]
+    verbs = [words[1] for words in run]
+    assert verbs == ["new-policy", "simulate", "replay", "story", "sweep", "sweep"]
+    for words in run[1:]:
         assert cli.run([*words[1:], *(["processes=1"] if words[1] == "sweep" else [])]) == 0
     shown = capsys.readouterr().out
     assert ", 0 differ" in shown
@@ -121,7 +121,7 @@ def test_the_page_runs_on_real_workers_and_their_journal_replays(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with_the_pages_policy(here)
-    real = [words for words in page_commands() if "out/real" in " ".join(words)]
+    real = [words for words in page_commands() if "out/mine_real" in " ".join(words)]
     assert realexec_cli.run(real[0][1:]) == 0
     assert cli.run(real[1][1:]) == 0
     assert ", 0 differ" in capsys.readouterr().out

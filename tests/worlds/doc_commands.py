@@ -26,14 +26,15 @@ PARSED_ONLY: Final = (
     ("REALEXEC.md", "realexec run model=smollm2_135m", NETWORK),
     ("REAL_RUNS.md", "realexec run system=blitzscale system.instances.split=false cluster=local "
      "workers=3", NETWORK),
-    ("README.md", "realexec run system=", LIKE_REAL_RUNS),
-    ("README.md", "realexec fidelity", LONG),
+    ("REAL_WORKERS.md", "realexec run system=blitzscale", LIKE_REAL_RUNS),
+    ("REAL_WORKERS.md", "realexec calibrate", LONG),
     ("CALIBRATE.md", "realexec", LONG),
     ("GPU.md", "realexec run device=cuda", GPU),
     ("GPU.md", "realexec random-checkpoint", GPU),
     ("RDMA.md", "realexec run transport=verbs", VM),
     ("MANY_HOSTS.md", "realexec run launcher=ray", INSTALL),
     ("HTTP.md", "realexec run world=http http.start=vllm serve MODEL", INSTALL),
+    ("REPRODUCE_A_PAPER.md", "servetwin reproduce blitzscale fig17", LONG),
     ("REPRODUCTION.md", "servetwin reproduce blitzscale fig21 fig8", LONG),
     ("REPRODUCTION.md", "servetwin reproduce blitzscale all", LONG),
     ("REPRODUCTION.md", "servetwin reproduce all", LONG),
@@ -51,8 +52,6 @@ _MOE: Final = "$SERVETWIN_PROFILES/llmservingsim/RTXPRO6000/Qwen/Qwen3-30B-A3B-I
 _SPLITWISE: Final = "splitwise_llama2-70b_tp2_tp8.csv"
 STANDS_FOR: Final[Mapping[str, Mapping[str, str]]] = {
     "ADVISE.md": {"metrics.json": str(ROOT / "tests" / "data" / "production" / "prometheus.json")},
-    "README.md": {"FOLDER": _LAYERS, "FILE": "measured.csv",
-                  "metrics.json": str(ROOT / "tests" / "data" / "production" / "prometheus.json")},
     "COMPARE.md": {"DIR": "out/sim", "MEASURED": "measured.csv"},
     "MOE.md": {"$Q": _MOE, "$P": "$SERVETWIN_PROFILES"},
     "PROFILES.md": {_SPLITWISE: f"$SERVETWIN_PROFILES/{_SPLITWISE}"},
