@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final
@@ -157,6 +158,8 @@ class PodLauncher:
     async def why_ended(self, number: int) -> str:
         """What the API says of the pod of a server that does not answer; empty if it is ready."""
         name = self._places.pod_of.get(number)
+        with suppress(UserError):  # nothing is told where the API is not reached
+            await self._watching()
         until_s = time.monotonic() + _END_S
         while name is not None and time.monotonic() < until_s:
             pod = self._watch.pods.get(name)

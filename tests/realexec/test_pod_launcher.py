@@ -237,7 +237,7 @@ def test_a_container_that_ends_costs_no_request(tmp_path: Path) -> None:
     assert summary["requests"]["finished"] == summary["requests"]["arrived"]
     ((_, cause),) = summary["real"]["workers_lost"]
     assert cause.endswith(
-        f"its pod {victim} does not serve: its container server ended with exit status 137: OOMKilled"
+        f"its pod {victim} does not serve: its container server ended with exit status 137 (OOMKilled)"
     )
 
 

@@ -37,6 +37,7 @@ PARSED_ONLY: Final = (
     ("MANY_HOSTS.md", "realexec run launcher=ray", INSTALL),
     ("REALEXEC.md", "realexec run transport=nixl", INSTALL),
     ("HTTP.md", "realexec run world=http http.start=vllm serve MODEL", INSTALL),
+    ("HTTP.md", "realexec run world=http http.launcher=kubernetes", "a Kubernetes cluster"),
     ("REPRODUCTION.md", "servetwin reproduce blitzscale fig21 fig8", LONG),
     ("REPRODUCTION.md", "servetwin reproduce blitzscale all", LONG),
     ("REPRODUCTION.md", "servetwin reproduce all", LONG),
