@@ -109,4 +109,5 @@ async def first_answer(address: Address, model: str | None, key: str | None, unt
             async for _ in tokens_of(address, dialect, wish, key):
                 pass
     except (OSError, Refused, ValueError) as error:
-        raise NotReady(f"it does not answer a first request ({error or type(error).__name__})") from None
+        words = str(error) or type(error).__name__
+        raise NotReady(f"it does not answer a first request ({words})") from None

@@ -84,7 +84,7 @@ def deploy_of(config: RunConfig, replicas: Iterable[Replica], words: Sequence[st
     """Return how a run's instances are deployed. ``replicas``: those at its start; ``words``: of the run."""
     if why := why_no_command(config):
         return Deploy(config=config, why_not=why)
-    counts = Counter(replica.role for replica in replicas)
+    counts = Counter[str](replica.role for replica in replicas)
     names = ("prefill", "decode") if config.system.instances.split else ("both",)
     roles = tuple([_servers(config, role, counts, words) for role in names])
     remarks = [*(remark for one in roles for remark in one.command.remarks), *_remarks(config, roles)]
