@@ -19,7 +19,7 @@ from serving.vocabulary.errors import UserError
 
 MERGE: Final = "application/merge-patch+json"
 CONFLICT, GONE, NOT_FOUND, FORBIDDEN, TOO_MANY = 409, 410, 404, 403, 429
-_AGAIN: Final = frozenset({CONFLICT, TOO_MANY, 500, 502, 503, 504})
+AGAIN: Final = frozenset({CONFLICT, TOO_MANY, 500, 502, 503, 504})
 _ANSWER_S: Final = 10.0
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.1, 5.0
 _LONGEST_MESSAGE: Final = 200
@@ -67,7 +67,7 @@ class KubernetesApi:
             version = {"resourceVersion": found["metadata"]["resourceVersion"]}
             body = {**body, "metadata": {**body.get("metadata", {}), **version}}
             try:
-                return await self._repeated("PATCH", path, body, _AGAIN - {CONFLICT})
+                return await self._repeated("PATCH", path, body, AGAIN - {CONFLICT})
             except Refused as error:
                 if error.status != CONFLICT or time.monotonic() > until_s:
                     raise
@@ -87,7 +87,7 @@ class KubernetesApi:
             answer.close()
 
     async def _repeated(
-        self, method: str, path: str, body: Body | None, again: frozenset[int] = _AGAIN
+        self, method: str, path: str, body: Body | None, again: frozenset[int] = AGAIN
     ) -> Body:
         """Send a request until it is answered, with growing pauses or those that the API asks for."""
         until_s, wait_s = time.monotonic() + self._patience_s, _FIRST_WAIT_S

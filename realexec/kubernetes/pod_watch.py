@@ -10,13 +10,15 @@ from contextlib import aclosing
 from typing import Any, Final
 from urllib.parse import quote
 
-from realexec.kubernetes.api import GONE, KubernetesApi, Refused
+from realexec.http.client import BrokenStream
+from realexec.kubernetes.api import AGAIN, GONE, KubernetesApi, Refused
 from realexec.kubernetes.pod import Pod, pod_of
 from serving.record.json_text import json_data
 from serving.vocabulary.errors import UserError
 
 CREATED: Final = "pod_s"
 _WATCH_S: Final = 240  # the API server ends a watch then; it may end it earlier
+_LATE_S: Final = 30.0  # a watch that has not ended so long after that is cut off
 _PAUSE_S: Final = 0.2  # before a watch that broke is begun again
 
 
@@ -39,9 +41,12 @@ class PodWatch:
             try:
                 version = await self._watched(version)
             except Refused as error:
-                if error.status != GONE:
+                if error.status in AGAIN:
+                    await asyncio.sleep(_PAUSE_S)
+                elif error.status == GONE:
+                    version = None
+                else:
                     raise
-                version = None
             except (OSError, ValueError):
                 await asyncio.sleep(_PAUSE_S)  # the connection broke: go on from the last version
 
@@ -60,20 +65,27 @@ class PodWatch:
         )
         async with self._api.watch(self._path + more) as answer, aclosing(answer.lines()) as lines:
             try:
-                async for line in lines:
-                    if not line.strip():
-                        continue
-                    kind, data = _event_in(line)
-                    if kind == "ERROR":
-                        return None if data.get("code") == GONE else version
-                    version = str(data["metadata"]["resourceVersion"])
-                    if kind == "DELETED":
-                        self.pods.pop(data["metadata"]["name"], None)
-                    elif kind != "BOOKMARK":
-                        self._put(data)
+                async with asyncio.timeout(_WATCH_S + _LATE_S):
+                    async for line in lines:
+                        if not line.strip():
+                            continue
+                        kind, data = _event_in(line)
+                        if kind == "ERROR" and data.get("code") == GONE:
+                            return None
+                        if kind == "ERROR":
+                            raise BrokenStream(str(data.get("message")))
+                        version = self._took(kind, data)
             except OSError:
                 await asyncio.sleep(_PAUSE_S)
         return version
+
+    def _took(self, kind: str, data: Mapping[str, Any]) -> str:
+        """Take a change; return the version after it."""
+        if kind == "DELETED":
+            self.pods.pop(data["metadata"]["name"], None)
+        elif kind != "BOOKMARK":
+            self._put(data)
+        return str(data["metadata"]["resourceVersion"])
 
     def _put(self, data: Mapping[str, Any]) -> None:
         try:

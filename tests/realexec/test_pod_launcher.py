@@ -205,6 +205,7 @@ def test_a_version_that_is_gone_is_listed_anew(as_status: bool, tmp_path: Path) 
 
         async def through() -> None:
             await launcher.start(0)
+            world.faults += [("GET", "watch=true", status) for status in (429, 500, 503)]
             world.cut_watches()  # goes on from the last version
             await launcher.start(1)
             world.forget_history()

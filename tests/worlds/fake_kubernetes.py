@@ -374,6 +374,8 @@ class FakeKubernetes:
                 new = [one for one in self._history if one[0] > version]
                 if not new:
                     self.changed.wait(0.1)
+                    told = {"kind": "Pod", "metadata": {"resourceVersion": str(version)}}
+                    new = [(version, "BOOKMARK", told)]
             for version_of, kind, pod in new:
                 version = version_of
                 yield {"type": kind, "object": pod}
