@@ -34,6 +34,7 @@ PARSED_ONLY: Final = (
     ("RDMA.md", "realexec run transport=verbs", VM),
     ("MANY_HOSTS.md", "realexec run launcher=ray", INSTALL),
     ("HTTP.md", "realexec run world=http http.start=vllm serve MODEL", INSTALL),
+    ("KUBERNETES.md", "realexec run world=http http.launcher=kubernetes", "a Kubernetes cluster"),
     ("REPRODUCE_A_PAPER.md", "servetwin reproduce blitzscale fig17", LONG),
     ("REPRODUCTION.md", "servetwin reproduce blitzscale fig21 fig8", LONG),
     ("REPRODUCTION.md", "servetwin reproduce blitzscale all", LONG),
