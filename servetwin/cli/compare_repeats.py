@@ -1,20 +1,20 @@
 """``servetwin compare SIM REAL REAL ...``: does a simulated run differ more from real ones than they do?"""
 
 import json
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from servetwin.cli.process import telling
 from servetwin.compare.agreement import (
-    AGREES,
-    MOST_RATIO,
     STATISTICS,
     Agreement,
     TimingAgreement,
     agreement_of,
 )
 from servetwin.compare.decisions import KINDS, Decision, Matched, Parting, decisions_of, matched
+from servetwin.compare.repeated import AGREES, FAR, MOST_RATIO, Distances
 from servetwin.compare.step_times import WorkRow, send_rows, step_rows
 from servetwin.report.number_text import NOTHING, duration
 from servetwin.report.table import LATENCIES
@@ -65,9 +65,11 @@ def _data(row: WorkRow) -> dict[str, Any]:
 
 
 RED: Final = 1
+_WIDTH: Final = 110
 _LEGEND: Final = (
-    "ratios: simulated / mean of the real runs. D_sim: Kolmogorov-Smirnov distance to a real run, D_repeat: "
-    f"between two real runs, means; a ratio of at most {MOST_RATIO:g} cannot be told from a rerun"
+    "ratios: simulated / real, medians over the real runs. D_sim: Kolmogorov-Smirnov distance to a real run, "
+    f"D_repeat: between two real runs, medians. ratio: D_sim / D_repeat with its 95 % interval (blocks of "
+    f"arrival time, halves of the runs): differs where all of it is above {MOST_RATIO:g}"
 )
 _DECISIONS: Final = "decisions in common with a real run, at whatever time they were taken"
 
@@ -90,12 +92,13 @@ def lines_of(agreement: Agreement) -> Iterator[str]:
     yield f"simulated  {agreement.folders[0]}"
     yield f"real       {', '.join(str(folder) for folder in agreement.folders[1:])}"
     yield ""
-    head = ["timing", "requests", "simulated", "real", *STATISTICS, "D_sim", "D_repeat", "ratio", ""]
+    head = ["timing", "requests", "simulated", "real", *STATISTICS, "D_sim", "D_repeat", "ratio", "95 %", ""]
     labels = dict(LATENCIES)
     rows = [[labels[metric], *_timing_cells(timing)] for metric, timing in agreement.timing.items()]
     yield from text_table([head, *rows])
-    yield _LEGEND
+    yield from textwrap.wrap(_LEGEND, _WIDTH)
     yield ""
+    yield from _disturbed_lines(agreement)
     yield from decision_lines(agreement.decisions, agreement.repeated)
     yield from work_lines(agreement.folders[0], agreement.folders[1:])
     for cause in agreement.refused:
@@ -107,8 +110,31 @@ def lines_of(agreement: Agreement) -> Iterator[str]:
 def _timing_cells(timing: TimingAgreement) -> list[str]:
     ratios = [NOTHING if value is None else f"{value:.2f}" for value in timing.ratios.values()]
     means = [duration(side["mean"]) for side in (timing.simulated, timing.real)]
-    distances = [f"{value:.3f}" for value in (timing.to_real, timing.to_repeat)]
-    return [f"{timing.requests:,}", *means, *ratios, *distances, f"{timing.ratio:.2f}", timing.verdict]
+    kept = timing.kept
+    distances = [f"{value:.3f}" for value in (kept.to_real, kept.to_repeat)]
+    interval = f"{kept.low:.2f} to {kept.high:.2f}"
+    verdict = timing.verdict if kept.decides else NOTHING
+    return [f"{timing.requests:,}", *means, *ratios, *distances, f"{kept.ratio:.2f}", interval, verdict]
+
+
+def _disturbed_lines(agreement: Agreement) -> Iterator[str]:
+    """Return which run was left out, and the verdicts with it."""
+    if agreement.disturbed is None:
+        return
+    labels = dict(LATENCIES)
+    with_it = ", ".join(
+        f"{labels[metric]} {timing.whole.ratio:.2f} {_decided(timing)}"
+        for metric, timing in agreement.timing.items()
+    )
+    yield (
+        f"{agreement.disturbed} was disturbed (its mean is more than {FAR:.0%} from the median of the other "
+        f"runs) and is left out; with it: {with_it}"
+    )
+    yield ""
+
+
+def _decided(timing: TimingAgreement) -> str:
+    return timing.whole.verdict if timing.whole.decides else "decides nothing"
 
 
 def _where_not(agreement: Agreement) -> str:
@@ -170,17 +196,25 @@ def as_data(agreement: Agreement) -> dict[str, Any]:
         "timing": {
             metric: {
                 "requests": timing.requests, "simulated": dict(timing.simulated), "real": dict(timing.real),
-                "ratio": timing.ratios, "d_sim": timing.to_real, "d_repeat": timing.to_repeat,
-                "d_sim_over_d_repeat": timing.ratio, "real_means_apart": timing.apart,
-                "verdict": timing.verdict,
+                "ratio": timing.ratios, **_distance_data(timing.kept),
+                "with_all": _distance_data(timing.whole),
             }
             for metric, timing in agreement.timing.items()
         },
+        "disturbed": None if agreement.disturbed is None else str(agreement.disturbed),
         "refused": list(agreement.refused),
         "agrees": agreement.agrees,
         "decisions": [matched_data(match) for match in agreement.decisions],
         "repeated_decisions": [matched_data(match) for match in agreement.repeated],
         "work": work_data(agreement.folders[0], agreement.folders[1:]),
+    }  # fmt: skip
+
+
+def _distance_data(one: Distances) -> dict[str, Any]:
+    return {
+        "d_sim": one.to_real, "d_repeat": one.to_repeat, "d_sim_over_d_repeat": one.ratio,
+        "interval": [one.low, one.high], "real_means_apart": one.apart, "verdict": one.verdict,
+        "decides": one.decides,
     }  # fmt: skip
 
 
