@@ -210,6 +210,17 @@ def as_data(agreement: Agreement) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def agreement_data(twin: Path, reals: Sequence[Path]) -> dict[str, Any]:
+    """Return the agreement with folders by their names alone."""
+    data = as_data(agreement_of(twin, reals))
+    disturbed = data["disturbed"]
+    return data | {
+        "simulated": twin.name,
+        "real": [real.name for real in reals],
+        "disturbed": None if disturbed is None else Path(disturbed).name,
+    }
+
+
 def _distance_data(one: Distances) -> dict[str, Any]:
     return {
         "d_sim": one.to_real, "d_repeat": one.to_repeat, "d_sim_over_d_repeat": one.ratio,

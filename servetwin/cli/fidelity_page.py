@@ -4,8 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from servetwin.cli.fidelity_runs import SCALING
-from servetwin.compare.agreement import AGREES, MOST_RATIO, STATISTICS
+from servetwin.compare.agreement import STATISTICS
 from servetwin.compare.decisions import KINDS
+from servetwin.compare.repeated import AGREES, MOST_RATIO
 from servetwin.report.number_text import NOTHING
 from servetwin.report.table import LATENCIES
 
@@ -20,7 +21,7 @@ def as_page(report: Report) -> str:
     """Return Markdown for the content of fidelity.json."""
     title = report["title"] or f"{report['machine']['processor']}, {report['machine']['cores']} cores"
     lines = [f"# Fidelity: {title}", "", claim(report), "", f"    $ {report['command']}", ""]
-    for part in (_timing, _holds, _decisions, _moves_section, _rates, _stamp):
+    for part in (_timing, _holds, decisions, _moves_section, _rates, _stamp):
         lines += [*part(report), ""]
     return "\n".join(lines).rstrip() + "\n"
 
@@ -31,7 +32,7 @@ def lines_of(report: Report) -> Iterator[str]:
     for name, case in report["cases"].items():
         timing = case["agreement"]["timing"]
         ratios = ", ".join(
-            f"{_LABELS[metric]} {_number(row['ratio']['mean'])}" for metric, row in timing.items()
+            f"{_LABELS[metric]} {two_digits(row['ratio']['mean'])}" for metric, row in timing.items()
         )
         tokens = case["tokens"]
         checked = f"{tokens['checked']} tokens checked, {tokens['different']} differ"
@@ -94,13 +95,13 @@ def _timing(report: Report) -> Iterator[str]:
     for name, case in report["cases"].items():
         agreement = case["agreement"]
         for metric, row in agreement["timing"].items():
-            ratios = [_number(row["ratio"][statistic]) for statistic in STATISTICS]
+            ratios = [two_digits(row["ratio"][statistic]) for statistic in STATISTICS]
             verdict = "not claimed" if agreement["refused"] else row["verdict"]
             rows.append(
                 [name, case["keys"]["trace.utilization"], _LABELS[metric], str(row["requests"]), *ratios,
-                 _number(row["d_sim_over_d_repeat"]), f"{row['real_means_apart']:.0%}", verdict]
+                 two_digits(row["d_sim_over_d_repeat"]), f"{row['real_means_apart']:.0%}", verdict]
             )  # fmt: skip
-    yield from _table(head, rows)
+    yield from table(head, rows)
     causes: dict[str, list[str]] = {}  # causes shared by several cases are printed once
     for name, case in report["cases"].items():
         for why in case["agreement"]["refused"]:
@@ -121,10 +122,11 @@ def _holds(report: Report) -> Iterator[str]:
     )
     yield ""
     rows = [[_LABELS[m], "nowhere" if load is None else f"{load:g}"] for m, load in report["holds"].items()]
-    yield from _table(["metric", "up to"], rows or [["none was compared", NOTHING]])
+    yield from table(["metric", "up to"], rows or [["none was compared", NOTHING]])
 
 
-def _decisions(report: Report) -> Iterator[str]:
+def decisions(report: Report) -> Iterator[str]:
+    """Return the section of decisions in common, of any report with cases."""
     yield "## Decisions in common"
     yield ""
     yield (
@@ -136,7 +138,7 @@ def _decisions(report: Report) -> Iterator[str]:
     for name, case in report["cases"].items():
         sides = (case["agreement"]["decisions"], case["agreement"]["repeated_decisions"])
         rows.append([name, *(" / ".join(_rate(side, kind) for side in sides) for kind in (*KINDS, "all"))])
-    yield from _table(["case: simulated / rerun", *KINDS, "all"], rows)
+    yield from table(["case: simulated / rerun", *KINDS, "all"], rows)
 
 
 def _moves_section(report: Report) -> Iterator[str]:
@@ -159,7 +161,7 @@ def _moves_section(report: Report) -> Iterator[str]:
         cells = [_each(moved[key]) for key in ("loads", "live_passes", "migrations", "handoffs", "transport")]
         checked = [f"{tokens['checked']:,}", str(tokens["different"])]
         rows.append([name, *cells, *checked, _each(case["requests"]["failed"][1:])])
-    yield from _table(head, rows)
+    yield from table(head, rows)
 
 
 def _rates(report: Report) -> Iterator[str]:
@@ -172,7 +174,7 @@ def _rates(report: Report) -> Iterator[str]:
     yield ""
     rates = report["rates"]
     rows = [[f"raw: {name}", _mb(rate)] for name, rate in rates["raw"].items()]
-    yield from _table(["path", "MB/s"], [*rows, *([name, _mb(rate)] for name, rate in rates["ways"].items())])
+    yield from table(["path", "MB/s"], [*rows, *([name, _mb(rate)] for name, rate in rates["ways"].items())])
 
 
 def _stamp(report: Report) -> Iterator[str]:
@@ -194,10 +196,11 @@ def _stamp(report: Report) -> Iterator[str]:
         ["noisy", "; ".join(profile["noisy"]) or "no"],
         ["keys", ", ".join(f"`{key}={text}`" for key, text in report["keys"].items())],
     ]
-    yield from _table(["", ""], rows)
+    yield from table(["", ""], rows)
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Return a table in Markdown."""
     yield f"| {' | '.join(head)} |"
     yield "|" + "---|" * len(head)
     yield from (f"| {' | '.join(cell.replace('|', '/') for cell in row)} |" for row in rows)
@@ -213,7 +216,8 @@ def _each(values: Sequence[Any]) -> str:
     return ", ".join(map(str, values if len(set(values)) > 1 else values[:1]))
 
 
-def _number(value: float | None) -> str:
+def two_digits(value: float | None) -> str:
+    """Return a ratio."""
     return NOTHING if value is None else f"{value:.2f}"
 
 

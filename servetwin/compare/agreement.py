@@ -152,8 +152,8 @@ def _refusals(simulated: Result, timing: Mapping[str, TimingAgreement]) -> list[
     for metric, entry in timing.items():
         if not entry.kept.decides:
             causes.append(
-                f"the real runs differ too much among themselves: the mean {metric} by {entry.kept.apart:.0%}, "
-                f"at most {MOST_APART:.0%} where anything can be told"
+                f"the real runs differ too much among themselves: the mean {metric} by "
+                f"{entry.kept.apart:.0%}, at most {MOST_APART:.0%} where anything can be told"
             )
     return causes
 

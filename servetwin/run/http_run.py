@@ -15,7 +15,7 @@ from realexec.http.driver import HttpReport, execute, probe_all, probe_hand_over
 from realexec.http.engine_times import times_of_all
 from realexec.http.handover import Roles
 from realexec.http.probe import Server
-from realexec.http.server_launcher import NOWHERE, ServerLauncher, StartRules
+from realexec.http.server_launcher import NOWHERE, ServerLauncher
 from realexec.http.server_state import Times
 from realexec.http.stream import Refused
 from realexec.http.verify import TokenCheck, ask_again, chosen
@@ -24,7 +24,7 @@ from servetwin.assemble.clients import requests_of
 from servetwin.assemble.elastic import metrics_read
 from servetwin.config.compose.resolved import resolved_yaml
 from servetwin.config.config import RunConfig
-from servetwin.config.http_config import AFTER, ELSEWHERE, TOGETHER, command_of, servers_of
+from servetwin.config.http_config import AFTER, ELSEWHERE, TOGETHER, servers_of
 from servetwin.config.policy.watch import SPARING_PERIOD_S, PolicyWatch
 from servetwin.results.journal_file import NAME as JOURNAL_NAME
 from servetwin.results.journal_file import JournalFile, header_fields
@@ -35,6 +35,7 @@ from servetwin.run.http_front_end import front_end_of
 from servetwin.run.prepared import Prepared
 from servetwin.run.real_summary import RealRun, real_summary
 from servetwin.run.simulate import prepare
+from servetwin.run.started_servers import start_rules
 from servetwin.run.telemetry import telling_of
 from servetwin.run.write_results import write_config
 from serving.controller import Controller
@@ -58,22 +59,8 @@ def http_run(
         servers = probe_all(servers_of(config.http), config.http.model, os.environ.get(API_KEY))
         return _run(config, folder, servers, None, on_progress)
     count = config.cluster.gpus // (config.model.tp * config.model.pp)
-    with ServerLauncher(_start_rules(config), count, folder) as launcher:
+    with ServerLauncher(start_rules(config, os.environ.get(API_KEY)), count, folder) as launcher:
         return _run(config, folder, (launcher.first(),) * count, launcher, on_progress)
-
-
-def _start_rules(config: RunConfig) -> StartRules:
-    """Return how servers are started."""
-    http = config.http
-    template = http.start or ""
-    return StartRules(
-        command=lambda port, number: command_of(template, port, number),
-        model=http.model,
-        key=os.environ.get(API_KEY),
-        timeout_s=http.start_timeout_s,
-        kill_s=http.kill_s,
-        cores=http.cores,
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
