@@ -12,9 +12,11 @@ from servetwin.compare.agreement import (
     Agreement,
     TimingAgreement,
     agreement_of,
+    journals_of,
 )
-from servetwin.compare.decisions import KINDS, Decision, Matched, Parting, decisions_of, matched
+from servetwin.compare.decisions import KINDS, Decision, Matched, Parting, matched
 from servetwin.compare.repeated import AGREES, FAR, MOST_RATIO, Distances
+from servetwin.compare.run_names import SIMULATED, name_of, two_names
 from servetwin.compare.step_times import WorkRow, send_rows, step_rows
 from servetwin.report.number_text import NOTHING, duration
 from servetwin.report.table import LATENCIES
@@ -65,13 +67,13 @@ def _data(row: WorkRow) -> dict[str, Any]:
 
 
 RED: Final = 1
+REAL: Final = "real"
 _WIDTH: Final = 110
 _LEGEND: Final = (
     "ratios: simulated / real, medians over the real runs. D_sim: Kolmogorov-Smirnov distance to a real run, "
     f"D_repeat: between two real runs, medians. ratio: D_sim / D_repeat with its 95 % interval (blocks of "
     f"arrival time, halves of the runs): differs where all of it is above {MOST_RATIO:g}"
 )
-_DECISIONS: Final = "decisions in common with a real run, at whatever time they were taken"
 
 
 def answer(places: Sequence[Path], options: Mapping[str, Any]) -> int:
@@ -89,22 +91,30 @@ def answer(places: Sequence[Path], options: Mapping[str, Any]) -> int:
 
 def lines_of(agreement: Agreement) -> Iterator[str]:
     """Return the verdict as readable lines."""
-    yield f"simulated  {agreement.folders[0]}"
-    yield f"real       {', '.join(str(folder) for folder in agreement.folders[1:])}"
+    names = names_of(agreement.folders)
+    wide = max(map(len, names))
+    yield f"{names[0]:{wide}}  {agreement.folders[0]}"
+    yield f"{names[1]:{wide}}  {', '.join(str(folder) for folder in agreement.folders[1:])}"
     yield ""
-    head = ["timing", "requests", "simulated", "real", *STATISTICS, "D_sim", "D_repeat", "ratio", "95 %", ""]
+    head = ["timing", "requests", *names, *STATISTICS, "D_sim", "D_repeat", "ratio", "95 %", ""]
     labels = dict(LATENCIES)
     rows = [[labels[metric], *_timing_cells(timing)] for metric, timing in agreement.timing.items()]
     yield from text_table([head, *rows])
     yield from textwrap.wrap(_LEGEND, _WIDTH)
     yield ""
     yield from _disturbed_lines(agreement)
-    yield from decision_lines(agreement.decisions, agreement.repeated)
+    yield from decision_lines(agreement.decisions, agreement.repeated, names)
     yield from work_lines(agreement.folders[0], agreement.folders[1:])
     for cause in agreement.refused:
         yield f"no agreement is claimed: {cause}"
     if not agreement.refused:
         yield f"verdict: {AGREES if agreement.agrees else _where_not(agreement)}"
+
+
+def names_of(folders: Sequence[Path]) -> tuple[str, str]:
+    """Return what the first run is, and what the others are."""
+    others = dict.fromkeys(name_of(folder) or REAL for folder in folders[1:])
+    return two_names(name_of(folders[0]) or SIMULATED, " and ".join(others))
 
 
 def _timing_cells(timing: TimingAgreement) -> list[str]:
@@ -143,37 +153,44 @@ def _where_not(agreement: Agreement) -> str:
     return f"differs in {', '.join(apart)}: more than one real run from another"
 
 
-def decision_lines(against: Sequence[Matched], repeated: Sequence[Matched] = ()) -> Iterator[str]:
-    """Return match rates by kind, and the first difference of the simulation to the first real run."""
+def decision_lines(
+    against: Sequence[Matched],
+    repeated: Sequence[Matched] = (),
+    names: tuple[str, str] = (SIMULATED, REAL),
+) -> Iterator[str]:
+    """Return match rates by kind, and the first difference of the first run to the second.
+
+    ``names``: what these runs are.
+    """
     if not against:
         yield "decisions were not compared: write journal=true in all runs"
         return
-    yield _DECISIONS
+    yield f"decisions in common with {names[1]}, at whatever time they were taken"
     head = ["", *KINDS, "all", "median apart"]
-    rows = [["simulated", *_rates(against)], *([["rerun", *_rates(repeated)]] if repeated else [])]
+    rows = [[names[0], *_rates(against)], *([["rerun", *_rates(repeated)]] if repeated else [])]
     yield from text_table([head, *rows])
     parting = against[0].parting
     if parting is None:
         yield "all decisions are the same"
     else:
-        yield from parting_lines(parting)
+        yield from parting_lines(parting, names)
     yield ""
 
 
-def parting_lines(parting: Parting) -> Iterator[str]:
+def parting_lines(parting: Parting, names: tuple[str, str]) -> Iterator[str]:
     """Return the first decision that only one run took, with the event before it."""
     why = {
         "observation": "their controllers received different events",
         "timing": "their controllers received the same event, but earlier events at other times",
     }[parting.cause]
     yield f"first decision that only one of them took ({parting.kind}): {why}"
-    for name, side in (("simulated", parting.first), ("real", parting.second)):
+    for name, side in zip(names, (parting.first, parting.second), strict=True):
         yield f"  {name}: {'no such decision' if side is None else side.text()}"
 
 
 def of_two(simulated: Path, real: Path) -> tuple[Matched, ...]:
     """Match decisions of a simulated run with a real one's; empty if a journal is missing."""
-    ours, theirs = decisions_of(simulated), decisions_of(real)
+    ours, theirs = journals_of((simulated, real))
     return () if ours is None or theirs is None else (matched(ours, theirs),)
 
 

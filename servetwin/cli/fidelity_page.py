@@ -6,7 +6,7 @@ from typing import Any, Final
 from servetwin.cli.fidelity_runs import SCALING
 from servetwin.compare.agreement import STATISTICS
 from servetwin.compare.decisions import KINDS
-from servetwin.compare.repeated import AGREES, MOST_RATIO
+from servetwin.compare.repeated import AGREES, FAR, MOST_APART, MOST_RATIO
 from servetwin.report.number_text import NOTHING
 from servetwin.report.table import LATENCIES
 
@@ -41,34 +41,42 @@ def lines_of(report: Report) -> Iterator[str]:
 
 def claim(report: Report) -> str:
     """Return the claim as one sentence, or that nothing is claimed."""
-    refused = {name: case["agreement"]["refused"] for name, case in report["cases"].items()}
-    noisy = report["profile"]["noisy"]
-    if noisy:
+    if why := nothing_claimed(report):
+        return f"{why}{_not_scaled(report)}"
+    rows = [
+        (name, row) for name, case in report["cases"].items() for row in case["agreement"]["timing"].values()
+    ]
+    decided = [(name, row["verdict"]) for name, row in rows if row["decides"]]
+    alike = [name for name, verdict in decided if verdict == AGREES]
+    sentence = (
+        f"{len(decided)} of {len(rows)} rows decide; in {len(alike)} of them the simulation cannot be told "
+        "from a rerun"
+    )
+    whole = [name for name, case in report["cases"].items() if case["agreement"]["agrees"]]
+    if whole:
+        sentence += f", in {', '.join(whole)} in all"
+    elif alike:
+        sentence += f" ({', '.join(dict.fromkeys(alike))})"
+    return f"**{sentence}.**{_not_scaled(report)}"
+
+
+def nothing_claimed(report: Report) -> str:
+    """Return why nothing is claimed of any report with cases, as a sentence; empty if something is."""
+    if report["cut_down"]:
+        return "**Nothing is claimed: this was a shorter try, with fewer repeats or requests.**"
+    if noisy := report["profile"]["noisy"]:
         return (
             f"**Nothing is claimed: the machine was not quiet while its steps were measured ({noisy[0]}).** "
-            f"The numbers are of that hour.{_not_scaled(report)}"
+            "The numbers are of that hour."
         )
-    unclear = [name for name, why in refused.items() if why]
-    unclear_words = (
-        f"; nothing is claimed of {', '.join(unclear)}, for the real runs differ too much" if unclear else ""
-    )
-    return f"**{_how_many_agree(report)}{unclear_words}.**{_not_scaled(report)}"
-
-
-def _how_many_agree(report: Report) -> str:
-    """Count table rows in which the simulation is as near to the real runs as they are to each other."""
-    cases = {name: case["agreement"] for name, case in report["cases"].items()}
-    rows = [
-        (name, row["verdict"])
-        for name, agreement in cases.items()
-        for row in ([] if agreement["refused"] else agreement["timing"].values())
+    busy = [
+        name for name, case in report["cases"].items() if sum(not one["quiet"] for one in case["quiet"]) > 1
     ]
-    alike = [name for name, verdict in rows if verdict == AGREES]
-    sentence = f"In {len(alike)} of {len(rows)} rows the simulation cannot be told from a rerun"
-    whole = [name for name, agreement in cases.items() if agreement["agrees"]]
-    if whole:
-        return f"{sentence}, in {', '.join(whole)} in all"
-    return f"{sentence} ({', '.join(dict.fromkeys(alike))})" if alike else sentence
+    if busy:
+        return (
+            f"**Nothing is claimed: other programs used the cores before several runs of {', '.join(busy)}.**"
+        )
+    return ""
 
 
 def _not_scaled(report: Report) -> str:
@@ -85,23 +93,37 @@ def _timing(report: Report) -> Iterator[str]:
     yield "## Simulated over real"
     yield ""
     yield (
-        f"Means over {report['repeats']} real runs of each case. D_sim: Kolmogorov-Smirnov distance from the "
-        "simulation to a real run, D_repeat: from one real run to another; "
-        f"a ratio of at most {MOST_RATIO:g} cannot be told from a rerun."
+        f"Medians over {report['repeats']} real runs of each case, without one that was disturbed. D_sim: "
+        "Kolmogorov-Smirnov distance from the simulation to a real run, D_repeat: from one real run to "
+        f"another; where the 95 % interval of their ratio is not all above {MOST_RATIO:g}, the simulation "
+        f"cannot be told from a rerun. A row decides if the means of its real runs are at most {MOST_APART:.0%} apart."
     )
     yield ""
-    head = ["case", "load", "metric", "requests", *STATISTICS, "D_sim / D_repeat", "real means apart", ""]
+    head = [
+        "case",
+        "load",
+        "metric",
+        "requests",
+        *STATISTICS,
+        "D_sim / D_repeat",
+        "95 %",
+        "real means apart",
+        "",
+    ]
     rows = []
     for name, case in report["cases"].items():
         agreement = case["agreement"]
         for metric, row in agreement["timing"].items():
             ratios = [two_digits(row["ratio"][statistic]) for statistic in STATISTICS]
-            verdict = "not claimed" if agreement["refused"] else row["verdict"]
+            verdict = row["verdict"] if row["decides"] and not nothing_claimed(report) else "not claimed"
+            low, high = row["interval"]
             rows.append(
                 [name, case["keys"]["trace.utilization"], _LABELS[metric], str(row["requests"]), *ratios,
-                 two_digits(row["d_sim_over_d_repeat"]), f"{row['real_means_apart']:.0%}", verdict]
+                 two_digits(row["d_sim_over_d_repeat"]), f"{low:.2f} to {high:.2f}",
+                 f"{row['real_means_apart']:.0%}", verdict]
             )  # fmt: skip
     yield from table(head, rows)
+    yield from disturbed_runs(report)
     causes: dict[str, list[str]] = {}  # causes shared by several cases are printed once
     for name, case in report["cases"].items():
         for why in case["agreement"]["refused"]:
@@ -111,6 +133,27 @@ def _timing(report: Report) -> Iterator[str]:
         yield "Why nothing is claimed:"
         yield ""
         yield from (f"* {', '.join(names)}: {why}" for why, names in causes.items())
+
+
+def disturbed_runs(report: Report) -> Iterator[str]:
+    """Return the rows of cases with a disturbed run, with that run; of any report with cases."""
+    rows = [
+        [name, _LABELS[metric], case["agreement"]["disturbed"], two_digits(every["d_sim_over_d_repeat"]),
+         f"{every['real_means_apart']:.0%}", every["verdict"] if every["decides"] else "decides nothing"]
+        for name, case in report["cases"].items() if case["agreement"]["disturbed"]
+        for metric, row in case["agreement"]["timing"].items()
+        for every in (row["with_all"],)
+    ]  # fmt: skip
+    yield ""
+    if not rows:
+        yield f"No run was disturbed: no mean is more than {FAR:.0%} from the median of the other runs."
+        return
+    yield (
+        f"A run with a mean more than {FAR:.0%} from the median of the others was disturbed and is left out "
+        "above, at most one of a case. With it:"
+    )
+    yield ""
+    yield from table(["case", "metric", "disturbed", "D_sim / D_repeat", "real means apart", ""], rows)
 
 
 def _holds(report: Report) -> Iterator[str]:

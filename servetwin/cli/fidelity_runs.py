@@ -75,10 +75,10 @@ BASE: Final = {
     "cluster": "local", "workers": "2", "model": "tiny_llama", "trace": "azure_conv_like",
     "trace.limit": str(REQUESTS), "trace.tokens_scale": "0.1", "series.period_s": "0.1",
 }  # fmt: skip
-# Loads below, nearer to and above the capacity of the initial instances: the regimes of docs/COMPARE.md. The
-# wait below capacity grows as 1 / (1 - load), and that of a queue without end as 1 - 1 / load. A machine that
-# is 1 % slower makes them longer by 1 / (1 - load) and by 1 / (1 - 1 / load) %: at 0.8 and 1.3 by 5 and 4.3 %,
-# so repeats that differ by 4 % in speed decided nothing; at 0.6 and 2.5 by 2.5 and 1.7 %.
+# Loads below, nearer to and above the capacity of the initial instances: the regimes of docs/COMPARE.md.
+# The wait below capacity grows as 1 / (1 - load), and that of a queue without end as 1 - 1 / load. A machine
+# that is 1 % slower makes them longer by 1 / (1 - load) and by 1 / (1 - 1 / load) %: at 0.8 and 1.3 by 5 and
+# 4.3 %, so repeats that differed by 4 % in speed decided nothing; at 0.6 and 2.5 by 2.5 and 1.7 %.
 LOADS: Final = {"light": 0.3, "knee": 0.6, "overload": 2.5}
 _MIGRATES: Final = {
     "system": "vllm", "system/migration": "least_loaded", "system/dispatch": "round_robin",

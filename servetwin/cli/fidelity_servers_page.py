@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from servetwin.cli.fidelity_folder import reals_of
-from servetwin.cli.fidelity_page import decisions, table, two_digits
+from servetwin.cli.fidelity_page import decisions, disturbed_runs, nothing_claimed, table, two_digits
 from servetwin.cli.fidelity_pictures import write_over_time
 from servetwin.cli.fidelity_servers import SCALING
-from servetwin.compare.repeated import AGREES, DIFFERS, FAR, MOST_APART, MOST_RATIO
+from servetwin.compare.repeated import AGREES, DIFFERS, MOST_APART, MOST_RATIO
 from servetwin.compare.run_names import what_ran
 from servetwin.config.whole_file import whole_file
 from servetwin.report.number_text import NOTHING, duration
@@ -50,7 +50,8 @@ def rows_of(report: Report) -> Iterator[list[Any]]:
         for metric, row in agreement["timing"].items():
             every, mean = row["with_all"], row["real"]["mean"]
             yield [
-                name, metric, row["requests"], mean, row["simulated"]["mean"], row["simulated"]["mean"] / mean - 1,
+                name, metric, row["requests"], mean, row["simulated"]["mean"],
+                row["simulated"]["mean"] / mean - 1,
                 row["d_sim"], row["d_repeat"], row["d_sim_over_d_repeat"], *row["interval"],
                 row["real_means_apart"], _verdict(row), agreement["disturbed"] or "",
                 every["d_sim_over_d_repeat"], every["real_means_apart"], _verdict(every),
@@ -63,27 +64,14 @@ def _verdict(row: Report) -> str:
 
 def claim(report: Report) -> str:
     """Return the claim as one sentence, or why nothing is claimed."""
-    if report["cut_down"]:
-        return "**Nothing is claimed: this was a shorter try (quick=true, or fewer repeats).**"
-    if noisy := report["profile"]["noisy"]:
-        return f"**Nothing is claimed: the machine was not quiet while steps were measured ({noisy[0]}).**"
-    if busy := busy_cases(report):
-        return (
-            f"**Nothing is claimed: other programs used the cores before several runs of {', '.join(busy)}.**"
-        )
+    if why := nothing_claimed(report):
+        return why
     verdicts = [row[ROW.index("verdict")] for row in rows_of(report)]
     counts = {word: verdicts.count(word) for word in (AGREES, DIFFERS, UNDECIDED)}
     return (
         f"**Of {len(verdicts)} rows {counts[AGREES]} agree (the simulation cannot be told from a rerun), "
         f"{counts[DIFFERS]} differ and {counts[UNDECIDED]} decide nothing.**"
     )
-
-
-def busy_cases(report: Report) -> list[str]:
-    """Return the cases of which more than one run began while other programs used the cores."""
-    return [
-        name for name, case in report["cases"].items() if sum(not one["quiet"] for one in case["quiet"]) > 1
-    ]
 
 
 def lines_of(report: Report) -> Iterator[str]:
@@ -102,7 +90,7 @@ def as_page(report: Report) -> str:
     name = name_of_servers(report)
     title = report["title"] or f"{name} and its simulation, {report['machine']['cores']} cores"
     lines = [f"# Fidelity: {title}", "", claim(report), "", f"    $ {report['command']}", ""]
-    for part in (_rows, _disturbed, _pictures, _starts, decisions, _runs, _stamp):
+    for part in (_rows, disturbed_runs, _pictures, _starts, decisions, _runs, _stamp):
         lines += [*part(report), ""]
     return "\n".join(lines).rstrip() + "\n"
 
@@ -111,11 +99,12 @@ def _rows(report: Report) -> Iterator[str]:
     yield "## Simulated over real"
     yield ""
     yield (
-        f"{report['repeats']} real runs of each case, in turns over the cases. Error: simulated over real mean, "
-        "less 1; real: the median of the runs' means. D_sim: Kolmogorov-Smirnov distance from the simulation to "
-        "a real run, D_repeat: from one real run to another, medians; the interval is 95 % of resampled blocks "
-        f"of arrival time and halves of the runs. A row differs if all of it is above {MOST_RATIO:g}, and "
-        f"decides nothing if the means of the real runs are more than {MOST_APART:.0%} apart. `rows.csv` has "
+        f"{report['repeats']} real runs of each case, in turns over the cases. Error: simulated over real "
+        "mean, less 1; real: the median of the runs' means. D_sim: Kolmogorov-Smirnov distance from the "
+        "simulation to a real run, D_repeat: from one real run to another, medians; the interval is 95 % of "
+        "resampled blocks of arrival time and halves of the runs. A row differs if all of it is above "
+        f"{MOST_RATIO:g}, and decides nothing if the means of the real runs are more than {MOST_APART:.0%} "
+        "apart. `rows.csv` has "
         "these numbers."
     )
     yield ""
@@ -132,30 +121,12 @@ def _rows(report: Report) -> Iterator[str]:
     yield from table(head, cells)
 
 
-def _disturbed(report: Report) -> Iterator[str]:
-    """Return the rows of cases with a disturbed run, with that run."""
-    rows = [row for row in rows_of(report) if row[ROW.index("disturbed")]]
-    if not rows:
-        yield f"No run was disturbed: no mean is more than {FAR:.0%} from the median of the other runs."
-        return
-    yield (
-        f"A run whose mean is more than {FAR:.0%} from the median of the others was disturbed and is left out "
-        "above, at most one of a case. With it:"
-    )
-    yield ""
-    head = ["case", "metric", "disturbed", "D_sim / D_repeat", "real means apart", ""]
-    yield from table(
-        head,
-        [[row[0], _LABELS[row[1]], row[13], two_digits(row[14]), f"{row[15]:.0%}", row[16]] for row in rows],
-    )
-
-
 def _pictures(report: Report) -> Iterator[str]:
     yield "## Over time"
     yield ""
     yield (
-        "Queue and running requests follow from the times of requests, on both sides alike. KV is what servers "
-        "report, and what the simulation holds. `CASE-over-time.csv` has the numbers."
+        "Queue and running requests follow from the times of requests, on both sides alike. KV is what "
+        "servers report, and what the simulation holds. `CASE-over-time.csv` has the numbers."
     )
     for name in report["cases"]:
         yield ""

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from servetwin.compare.decisions import Matched, decisions_of, matched
+from servetwin.compare.decisions import BATCHED, Decision, Matched, decisions_of, matched
 from servetwin.compare.errors import METRICS, statistics
 from servetwin.compare.measured import NS_PER_S
 from servetwin.compare.own_result import Result, read_result
 from servetwin.compare.repeated import AGREES, MOST_APART, Distances, distances, disturbed_run
+from servetwin.compare.run_names import OVER_HTTP, name_of
 from servetwin.compare.summary_kind import is_real
 from serving.vocabulary.errors import UserError
 
@@ -78,7 +79,7 @@ def agreement_of(simulated: Path, real: Sequence[Path]) -> Agreement:
     """Compare result folders, at least two of them real. UserError for other folders or other requests."""
     results = [read_result(folder) for folder in (simulated, *real)]
     timing, disturbed = _timing(results)
-    journals = [decisions_of(folder) for folder in (simulated, *real)]
+    journals = journals_of((simulated, *real))
     ours, reals = journals[0], [journal for journal in journals[1:] if journal is not None]
     against = [] if ours is None else [matched(ours, journal) for journal in reals]
     repeated = [matched(first, other) for first, other in combinations(reals, 2)]
@@ -90,6 +91,16 @@ def agreement_of(simulated: Path, real: Sequence[Path]) -> Agreement:
         tuple(repeated),
         None if disturbed is None else real[disturbed],
     )
+
+
+def journals_of(folders: Sequence[Path]) -> list[list[Decision] | None]:
+    """Return the decisions of each run; without batches if one is of servers, which batch by themselves."""
+    journals = [decisions_of(folder) for folder in folders]
+    if not any((name_of(folder) or "").endswith(OVER_HTTP) for folder in folders):
+        return journals
+    return [
+        None if journal is None else [one for one in journal if one.kind != BATCHED] for journal in journals
+    ]
 
 
 def _timing(results: Sequence[Result]) -> tuple[dict[str, TimingAgreement], int | None]:

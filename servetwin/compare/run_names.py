@@ -8,6 +8,7 @@ from servetwin.config.read_file import json_in
 
 SIMULATED: Final = "simulated"
 OWN_WORKERS: Final = "own workers"
+OVER_HTTP: Final = " over HTTP"
 _SERVERS: Final = {"vllm": "vLLM", "sglang": "SGLang", "openai": "an OpenAI-compatible server"}
 
 
@@ -23,7 +24,7 @@ def what_ran(summary: Mapping[str, Any]) -> str:
         f"{_SERVERS.get(server['kind'], server['kind'])} {server.get('version') or ''}".strip()
         for server in servers
     )
-    return f"{', '.join(kinds) or 'servers'} over HTTP"
+    return f"{', '.join(kinds) or 'servers'}{OVER_HTTP}"
 
 
 def name_of(folder: Path) -> str | None:
