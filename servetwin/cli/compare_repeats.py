@@ -71,8 +71,9 @@ REAL: Final = "real"
 _WIDTH: Final = 110
 _LEGEND: Final = (
     "ratios: simulated / real, medians over the real runs. D_sim: Kolmogorov-Smirnov distance to a real run, "
-    f"D_repeat: between two real runs, medians. ratio: D_sim / D_repeat with its 95 % interval (blocks of "
-    f"arrival time, halves of the runs): differs where all of it is above {MOST_RATIO:g}"
+    "D_repeat: between two real runs, medians. ratio: D_sim / D_repeat with its 95 % interval (blocks of "
+    "arrival time, halves of the runs), a rerun: that of an unusual real run to the others. Differs where all "
+    f"of the interval is above it and above {MOST_RATIO:g}"
 )
 
 
@@ -96,7 +97,7 @@ def lines_of(agreement: Agreement) -> Iterator[str]:
     yield f"{names[0]:{wide}}  {agreement.folders[0]}"
     yield f"{names[1]:{wide}}  {', '.join(str(folder) for folder in agreement.folders[1:])}"
     yield ""
-    head = ["timing", "requests", *names, *STATISTICS, "D_sim", "D_repeat", "ratio", "95 %", ""]
+    head = ["timing", "requests", *names, *STATISTICS, "D_sim", "D_repeat", "ratio", "95 %", "a rerun", ""]
     labels = dict(LATENCIES)
     rows = [[labels[metric], *_timing_cells(timing)] for metric, timing in agreement.timing.items()]
     yield from text_table([head, *rows])
@@ -122,9 +123,9 @@ def _timing_cells(timing: TimingAgreement) -> list[str]:
     means = [duration(side["mean"]) for side in (timing.simulated, timing.real)]
     kept = timing.kept
     distances = [f"{value:.3f}" for value in (kept.to_real, kept.to_repeat)]
-    interval = f"{kept.low:.2f} to {kept.high:.2f}"
+    interval = [f"{kept.low:.2f} to {kept.high:.2f}", f"{kept.unusual:.2f}"]
     verdict = timing.verdict if kept.decides else NOTHING
-    return [f"{timing.requests:,}", *means, *ratios, *distances, f"{kept.ratio:.2f}", interval, verdict]
+    return [f"{timing.requests:,}", *means, *ratios, *distances, f"{kept.ratio:.2f}", *interval, verdict]
 
 
 def _disturbed_lines(agreement: Agreement) -> Iterator[str]:
@@ -241,7 +242,8 @@ def agreement_data(twin: Path, reals: Sequence[Path]) -> dict[str, Any]:
 def _distance_data(one: Distances) -> dict[str, Any]:
     return {
         "d_sim": one.to_real, "d_repeat": one.to_repeat, "d_sim_over_d_repeat": one.ratio,
-        "interval": [one.low, one.high], "real_means_apart": one.apart, "verdict": one.verdict,
+        "interval": [one.low, one.high], "unusual_run": one.unusual,
+        "real_means_apart": one.apart, "verdict": one.verdict,
         "decides": one.decides,
     }  # fmt: skip
 

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from servetwin.cli.fidelity_folder import reals_of
-from servetwin.cli.fidelity_page import decisions, disturbed_runs, nothing_claimed, table, two_digits
+from servetwin.cli.fidelity_page import RULE, decisions, disturbed_runs, nothing_claimed, table, two_digits
 from servetwin.cli.fidelity_pictures import write_over_time
 from servetwin.cli.fidelity_servers import SCALING
-from servetwin.compare.repeated import AGREES, DIFFERS, MOST_APART, MOST_RATIO
+from servetwin.compare.repeated import AGREES, DIFFERS, MOST_APART
 from servetwin.compare.run_names import what_ran
 from servetwin.config.whole_file import whole_file
 from servetwin.report.number_text import NOTHING, duration
@@ -39,8 +39,9 @@ def write_pictures(report: Report, out: Path) -> None:
 
 
 ROW: Final = ("case", "metric", "requests", "real_mean_ms", "simulated_mean_ms", "error_of_mean", "d_sim",
-              "d_repeat", "d_sim_over_d_repeat", "low", "high", "real_means_apart", "verdict", "disturbed",
-              "with_all_d_sim_over_d_repeat", "with_all_real_means_apart", "with_all_verdict")  # fmt: skip
+              "d_repeat", "d_sim_over_d_repeat", "low", "high", "rerun", "real_means_apart", "verdict",
+              "disturbed", "with_all_d_sim_over_d_repeat", "with_all_real_means_apart",
+              "with_all_verdict")  # fmt: skip
 
 
 def rows_of(report: Report) -> Iterator[list[Any]]:
@@ -53,7 +54,7 @@ def rows_of(report: Report) -> Iterator[list[Any]]:
                 name, metric, row["requests"], mean, row["simulated"]["mean"],
                 row["simulated"]["mean"] / mean - 1,
                 row["d_sim"], row["d_repeat"], row["d_sim_over_d_repeat"], *row["interval"],
-                row["real_means_apart"], _verdict(row), agreement["disturbed"] or "",
+                row["unusual_run"], row["real_means_apart"], _verdict(row), agreement["disturbed"] or "",
                 every["d_sim_over_d_repeat"], every["real_means_apart"], _verdict(every),
             ]  # fmt: skip
 
@@ -78,7 +79,7 @@ def lines_of(report: Report) -> Iterator[str]:
     """Return lines for a terminal."""
     yield claim(report).replace("*", "")
     for row in rows_of(report):
-        case, metric, _, _, _, error, _, _, ratio, low, high, apart, verdict, *_ = row
+        case, metric, _, _, _, error, _, _, ratio, low, high, _, apart, verdict, *_ = row
         yield (
             f"{case:8} {_LABELS[metric]:5} error of the mean {error:+.1%}, D_sim/D_repeat {ratio:.2f} "
             f"({low:.2f} to {high:.2f}), real means apart {apart:.0%}: {verdict}"
@@ -101,22 +102,34 @@ def _rows(report: Report) -> Iterator[str]:
     yield (
         f"{report['repeats']} real runs of each case, in turns over the cases. Error: simulated over real "
         "mean, less 1; real: the median of the runs' means. D_sim: Kolmogorov-Smirnov distance from the "
-        "simulation to a real run, D_repeat: from one real run to another, medians; the interval is 95 % of "
-        "resampled blocks of arrival time and halves of the runs. A row differs if all of it is above "
-        f"{MOST_RATIO:g}, and decides nothing if the means of the real runs are more than {MOST_APART:.0%} "
-        "apart. `rows.csv` has "
+        f"simulation to a real run, D_repeat: from one real run to another, medians. {RULE} It decides "
+        f"nothing if the means of the real runs are more than {MOST_APART:.0%} apart. `rows.csv` has "
         "these numbers."
     )
     yield ""
     head = ["case", "metric", "requests", "real mean", "simulated", "error", "D_sim / D_repeat", "95 %",
-            "real means apart", ""]  # fmt: skip
+            "a rerun", "real means apart", ""]  # fmt: skip
     cells = []
-    for case, metric, requests, real, simulated, error, _, _, ratio, low, high, apart, verdict, *_ in rows_of(
-        report
-    ):
+    for (
+        case,
+        metric,
+        requests,
+        real,
+        simulated,
+        error,
+        _,
+        _,
+        ratio,
+        low,
+        high,
+        rerun,
+        apart,
+        verdict,
+        *_,
+    ) in rows_of(report):
         cells.append(
             [case, _LABELS[metric], f"{requests:,}", duration(real), duration(simulated), f"{error:+.1%}",
-             two_digits(ratio), f"{low:.2f} to {high:.2f}", f"{apart:.0%}", verdict]
+             two_digits(ratio), f"{low:.2f} to {high:.2f}", two_digits(rerun), f"{apart:.0%}", verdict]
         )  # fmt: skip
     yield from table(head, cells)
 
