@@ -71,9 +71,9 @@ REAL: Final = "real"
 _WIDTH: Final = 110
 _LEGEND: Final = (
     "ratios: simulated / real, medians over the real runs. D_sim: Kolmogorov-Smirnov distance to a real run, "
-    "D_repeat: between two real runs, medians. ratio: D_sim / D_repeat with its 95 % interval (blocks of "
-    "arrival time, halves of the runs), a rerun: that of an unusual real run to the others. Differs where all "
-    f"of the interval is above it and above {MOST_RATIO:g}"
+    "D_repeat: between two real runs, medians. ratio: D_sim / D_repeat with its 95 % interval (blocks "
+    "of arrival time, halves of the runs), a rerun: that of an unusual real run to the others. Differs where "
+    f"all of the interval is above it and above {MOST_RATIO:g}"
 )
 
 

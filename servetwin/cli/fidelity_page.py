@@ -13,7 +13,7 @@ from servetwin.report.table import LATENCIES
 _LABELS: Final = dict(LATENCIES)
 RULE: Final = (
     "The interval is 95 % of resampled blocks of arrival time and halves of the runs; a rerun: the ratio of "
-    "an unusual real run to the others, the second highest of five. A row differs where the whole interval is "
+    "an unusual real run to the others, the second highest of five. A row differs where all the interval is "
     f"above it and above {MOST_RATIO:g}; else the simulation cannot be told from a rerun."
 )
 _MEGA: Final = 1e6

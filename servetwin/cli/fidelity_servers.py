@@ -131,11 +131,12 @@ def fixed_settings(quick: bool) -> dict[str, Any]:
     """Return the constants and the machine, under which results may be put together."""
     machine = calibrated.machine()
     return {
-        "constants": [LOADS, BURST_LOAD, QUIET_LOAD, STATIC_S, AFTER_START_S, QUIET_S, TARGET, SCALER, BASE],
+        "loads": LOADS, "burst_load": BURST_LOAD, "quiet_load": QUIET_LOAD, "static_s": STATIC_S,
+        "after_start_s": AFTER_START_S, "quiet_s": QUIET_S, "target": TARGET, "scaler": SCALER, "keys": BASE,
         "quick": quick,
         "machine": [machine["processor"], machine["cores"]],
         "commit": code_version().get("commit"),
-    }
+    }  # fmt: skip
 
 
 def check(asked: ServerFidelity) -> None:
