@@ -3,7 +3,7 @@
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -88,6 +88,12 @@ def summary_of(folder: Path) -> dict[str, Any]:
 def reals_of(out: Path, case: str, repeats: int) -> list[Path]:
     """Return the folders of a case's real runs."""
     return [out / case / f"real-{number}" for number in range(1, repeats + 1)]
+
+
+def codes_of(out: Path, cases: Iterable[str], repeats: int) -> list[str]:
+    """Return the code that made the real runs: one version, unless it was changed before the command went on."""
+    made = [summary_of(folder)["code"] for case in cases for folder in reals_of(out, case, repeats)]
+    return list(dict.fromkeys(" ".join(str(part) for part in code.values() if part) for code in made))
 
 
 def quiet_file(real: Path) -> Path:

@@ -21,7 +21,6 @@ from servetwin.compare.repeated import AGREES
 from servetwin.config.compose.compose import load_config
 from servetwin.config.compose.measured_links import CALIBRATION
 from servetwin.config.config import RunConfig
-from servetwin.config.version import code_version
 from servetwin.config.whole_file import write_whole
 from servetwin.run import calibrated
 from servetwin.run.quiet_gate import MOST_WAIT_S, wait_until_quiet
@@ -125,7 +124,6 @@ def fixed_settings() -> dict[str, Any]:
     return {
         "constants": [BASE, {name: dict(case) for name, case in CASES.items()}],
         "machine": [machine["processor"], machine["cores"]],
-        "commit": code_version().get("commit"),
     }
 
 
@@ -148,7 +146,7 @@ def measured(options: FidelityOptions) -> dict[str, Any]:
     cases = {name: _case(options, name, profile) for name in options.cases}
     return {
         "format": "servetwin-fidelity", "schema": 1,
-        "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "code": code_version(),
+        "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "code": codes_of(options.out, cases, options.repeats),
         "machine": without_host(calibrated.machine()),
         "keys": {**BASE, **options.keys, PROFILE: profile.name}, "repeats": options.repeats,
         "cut_down": options.repeats < REPEATS or _requests(options) < REQUESTS,

@@ -16,6 +16,7 @@ from realexec.http.server_launcher import ServerLauncher
 from servetwin.cli.calibrate import words_of_engine, words_of_profile
 from servetwin.cli.compare_repeats import agreement_data
 from servetwin.cli.fidelity_folder import (
+    codes_of,
     environment,
     has_summary,
     print_progress,
@@ -27,7 +28,6 @@ from servetwin.cli.fidelity_folder import (
 from servetwin.config.compose.compose import load_config
 from servetwin.config.compose.measured_links import CALIBRATION
 from servetwin.config.config import RunConfig
-from servetwin.config.version import code_version
 from servetwin.config.whole_file import whole_file, write_whole
 from servetwin.run import calibrated
 from servetwin.run.calibrated_server import calibrate_server
@@ -51,8 +51,8 @@ SCALING: Final = "scaling"
 BURST_LOAD: Final = 0.7
 QUIET_LOAD: Final = 0.1
 # Seconds of arrivals. A static run has some hundreds of requests, so that the mean of a run does not depend
-# on a few long ones. The burst lasts as long as a start and STATIC / 2, so that two servers serve a while.
-STATIC_S: Final = 60.0
+# on a few long ones. The burst lasts AFTER_START_S longer than a start, so that two servers serve a while.
+STATIC_S: Final = 90.0
 AFTER_START_S: Final = 30.0
 QUIET_S: Final = 40.0
 CUT_DOWN: Final = 6.0  # quick=true: seconds are divided by it
@@ -133,9 +133,7 @@ def fixed_settings(quick: bool) -> dict[str, Any]:
     return {
         "loads": LOADS, "burst_load": BURST_LOAD, "quiet_load": QUIET_LOAD, "static_s": STATIC_S,
         "after_start_s": AFTER_START_S, "quiet_s": QUIET_S, "target": TARGET, "scaler": SCALER, "keys": BASE,
-        "quick": quick,
-        "machine": [machine["processor"], machine["cores"]],
-        "commit": code_version().get("commit"),
+        "quick": quick, "machine": [machine["processor"], machine["cores"]],
     }  # fmt: skip
 
 
@@ -160,7 +158,7 @@ def measured(asked: ServerFidelity) -> dict[str, Any]:
     record = asked.record
     return {
         "format": "servetwin-server-fidelity", "schema": 1,
-        "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "code": code_version(),
+        "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "code": codes_of(asked.out, cases, asked.repeats),
         "machine": without_host(calibrated.machine()), "environment": environment(),
         "keys": {name: text for name, text in {**BASE, **asked.keys}.items() if name != START},
         "repeats": asked.repeats, "cut_down": asked.quick or asked.repeats < REPEATS,
@@ -257,13 +255,25 @@ def _round(asked: ServerFidelity, number: int) -> None:
         rules = start_rules(config, os.environ.get(API_KEY))
         print_progress(f"a server is started for round {number} of {asked.repeats}")
         with ServerLauncher(rules, 1, asked.out / "static" / f"servers-{number}") as launcher:
-            address = launcher.first().address
+            server = launcher.first()
+            _check_same(asked, server.facts())
+            address = server.address
             for name in static:
                 _run(asked, name, number, f"http.servers=[{address}]", "system=vllm", workers=1)
     if SCALING in missing:
         target = max(1, round(TARGET * asked.record["max_num_seqs"]))
         scaler = [f"{key}={text}" for key, text in SCALER.items()]
         _run(asked, SCALING, number, *scaler, f"system.scaler.target={target}", workers=2)
+
+
+def _check_same(asked: ServerFidelity, facts: Mapping[str, Any]) -> None:
+    """Refuse a server that is another one than was calibrated. Raises UserError."""
+    for name, before in asked.record["server"].items():
+        if name != "address" and facts.get(name) != before:
+            raise UserError(
+                f"{START} starts a server whose {name} is {facts.get(name)}, and {asked.profile} is of one with "
+                f"{before}: start the same one, or write another out="
+            )
 
 
 def _run(asked: ServerFidelity, name: str, number: int, *words: str, workers: int) -> None:

@@ -205,7 +205,7 @@ def _stamp(report: Report) -> Iterator[str]:
         ["machine", f"{machine['processor']}, {machine['cores']} cores, {memory}"],
         ["servers", name_of_servers(report)],
         ["software", f"{machine['system'].partition('-')[0]}, Python {machine['python']}"],
-        ["code", " ".join(str(part) for part in report["code"].values() if part is not None)],
+        ["code", ", ".join(report["code"])],
         ["date", report["date"]],
         ["profile", f"{profile['steps']} kinds of steps, {profile['took_s']:.0f} s, {profile['date']}"],
         ["around the engine", around],

@@ -49,7 +49,7 @@ def found(noisy: tuple[str, ...] = (), **cases: Any) -> dict[str, Any]:
     return {
         "title": None, "command": "realexec fidelity out=DIR", "repeats": 2, "date": "2026-01-02",
         "cut_down": False,
-        "code": {"version": "1"}, "keys": {}, "profile": steps, "cases": cases, "holds": holds(cases),
+        "code": ["1"], "keys": {}, "profile": steps, "cases": cases, "holds": holds(cases),
         "machine": machine | {"processor": "CPU", "memory_bytes": 8e9, "cuda_devices": []},
         "rates": {"raw": {"memory to memory": 5e9}, "ways": {"link by tcp": 1e9, "link by nixl": None}},
     }  # fmt: skip
@@ -187,7 +187,7 @@ def test_cases_on_real_workers_and_their_twins(tmp_path: Path, capsys: pytest.Ca
     pytest.importorskip("transformers")
     profile(tmp_path / "profile")
     small = ("trace.limit=6", "trace.tokens_scale=0.03", f"engine.profile={tmp_path}/profile")
-    words = ["fidelity", *small, "repeat=2", "cases=[light,scaling]", f"out={tmp_path}/out"]
+    words = ["fidelity", *small, "quick=true", "repeat=2", "cases=[light,scaling]", f"out={tmp_path}/out"]
     assert realexec_cli.run(words) == 0
     assert "light: real run 2 of 2" in capsys.readouterr().err
     told = json.loads((tmp_path / "out" / "fidelity.json").read_text())
