@@ -91,7 +91,7 @@ def reals_of(out: Path, case: str, repeats: int) -> list[Path]:
 
 
 def codes_of(out: Path, cases: Iterable[str], repeats: int) -> list[str]:
-    """Return the code that made the real runs: one version, unless it was changed before the command went on."""
+    """Return the code that made the real runs: one version, unless it changed before the command went on."""
     made = [summary_of(folder)["code"] for case in cases for folder in reals_of(out, case, repeats)]
     return list(dict.fromkeys(" ".join(str(part) for part in code.values() if part) for code in made))
 

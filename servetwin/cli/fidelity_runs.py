@@ -10,6 +10,7 @@ from typing import Any, Final
 from servetwin.assemble.hosted import run_shape
 from servetwin.cli.compare_repeats import agreement_data
 from servetwin.cli.fidelity_folder import (
+    codes_of,
     has_summary,
     print_progress,
     quiet_file,
@@ -146,7 +147,8 @@ def measured(options: FidelityOptions) -> dict[str, Any]:
     cases = {name: _case(options, name, profile) for name in options.cases}
     return {
         "format": "servetwin-fidelity", "schema": 1,
-        "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "code": codes_of(options.out, cases, options.repeats),
+        "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "code": codes_of(options.out, cases, options.repeats),
         "machine": without_host(calibrated.machine()),
         "keys": {**BASE, **options.keys, PROFILE: profile.name}, "repeats": options.repeats,
         "cut_down": options.repeats < REPEATS or _requests(options) < REQUESTS,

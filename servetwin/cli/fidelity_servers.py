@@ -158,7 +158,8 @@ def measured(asked: ServerFidelity) -> dict[str, Any]:
     record = asked.record
     return {
         "format": "servetwin-server-fidelity", "schema": 1,
-        "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "code": codes_of(asked.out, cases, asked.repeats),
+        "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "code": codes_of(asked.out, cases, asked.repeats),
         "machine": without_host(calibrated.machine()), "environment": environment(),
         "keys": {name: text for name, text in {**BASE, **asked.keys}.items() if name != START},
         "repeats": asked.repeats, "cut_down": asked.quick or asked.repeats < REPEATS,
@@ -271,8 +272,8 @@ def _check_same(asked: ServerFidelity, facts: Mapping[str, Any]) -> None:
     for name, before in asked.record["server"].items():
         if name != "address" and facts.get(name) != before:
             raise UserError(
-                f"{START} starts a server whose {name} is {facts.get(name)}, and {asked.profile} is of one with "
-                f"{before}: start the same one, or write another out="
+                f"{START} starts a server whose {name} is {facts.get(name)}, and {asked.profile} is of one "
+                f"with {before}: start the same one, or write another out="
             )
 
 

@@ -13,6 +13,7 @@ from servetwin.cli import main as cli
 from servetwin.compare.over_time import over_time
 from servetwin.compare.own_result import read_result
 from servetwin.compare.run_names import name_of, what_ran
+from servetwin.report.number_text import NOTHING
 
 WORDS = (
     "simulate", "model=tiny_llama", "cluster=local", "cluster.gpus=2", "engine=own_workers",
@@ -87,7 +88,7 @@ def test_repeats_are_named_and_their_batches_left_out(
     printed = capsys.readouterr().out
     assert f"\n{NAME}  {runs[0]}" in printed and f"decisions in common with {NAME}" in printed
     row = next(line for line in printed.splitlines() if line.startswith("  simulated  100.0%"))
-    assert row.split("of 30 and 30")[1].split()[:3] == ["–", "–", "–"], "servers batch by themselves"
+    assert row.split("of 30 and 30")[1].split()[:3] == [NOTHING] * 3, "servers batch by themselves"
 
 
 def test_a_page_shows_both_over_time(twin: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,18 +18,9 @@ from servetwin.cli.fidelity_servers import LOADS, REPEATS, SCALING, arrivals_at
 from servetwin.cli.fidelity_servers_page import ROW, claim, rows_of
 from servetwin.run.quiet_gate import MOST_BUSY, wait_until_quiet
 from tests.worlds.processes import started
+from tests.worlds.small_fidelity import shorten
 
-# The command in small: the same steps, in seconds in place of minutes.
-SMALL = "STATIC_S=6.0 AFTER_START_S=12.0 QUIET_S=12.0 CUT_DOWN=2.0 STARTS=1"
-MAIN = (
-    "import sys\n"
-    "from servetwin.cli import fidelity_servers as code\n"
-    "from servetwin.cli.realexec import main\n"
-    "for word in sys.argv.pop(1).split():\n"
-    "    name, _, value = word.partition('=')\n"
-    "    setattr(code, name, type(getattr(code, name))(float(value)))\n"
-    "if __name__ == '__main__': main()"
-)
+MAIN = "from tests.worlds.small_fidelity import main\nif __name__ == '__main__': main()"
 LIMITS = ("engine.max_num_seqs=8", "engine.max_num_batched_tokens=256")
 
 
@@ -79,7 +70,7 @@ def test_the_gate_says_what_it_saw() -> None:
 def killed_after(folder: Path, line: str) -> str:
     """Run the command until it says this, kill it with -9 a little later, and return what it had said."""
     said = ""
-    with started(MAIN, SMALL, *words(folder, "repeat=2", "quick=true"), cwd=Path.cwd()) as command:
+    with started(MAIN, *words(folder, "repeat=2", "quick=true"), cwd=Path.cwd()) as command:
         assert command.stderr is not None
         while line not in said:
             piece = command.stderr.readline()
@@ -103,16 +94,14 @@ def test_a_killed_command_goes_on_and_writes_its_page(
         out / "light" / "real-1" / "summary.json",
     ]
     before = [file.read_bytes() for file in kept]
-    for word in SMALL.split():
-        name, _, value = word.partition("=")
-        monkeypatch.setattr(fidelity_servers, name, type(getattr(fidelity_servers, name))(float(value)))
+    shorten(monkeypatch.setattr)
     asked = words(tmp_path, "repeat=2", "quick=true")
     assert realexec_cli.run([*asked, "engine.block_tokens=32"]) == 2, "other words"
     assert "engine.block_tokens=32 now" in capsys.readouterr().err
     with monkeypatch.context() as other:
-        other.setattr(fidelity_servers, "QUIET_S", 13.0)
+        other.setattr(fidelity_servers, "QUIET_S", 17.0)
         assert realexec_cli.run(asked) == 2, "other constants"
-        assert "has results of other settings (quiet_s: 12.0 then, 13.0 now)" in capsys.readouterr().err
+        assert "has results of other settings (quiet_s: 16.0 then, 17.0 now)" in capsys.readouterr().err
     assert realexec_cli.run(asked) == 0
     printed = capsys.readouterr().err
     assert "light: real run 1 of 2" not in printed and "is measured" not in printed
