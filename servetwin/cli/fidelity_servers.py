@@ -195,29 +195,51 @@ def _write_trace(asked: ServerFidelity, name: str) -> None:
     path = asked.out / f"{name}.csv"
     if path.is_file():
         return
-    workload = _at_full_load(asked)
+    workload = _requests(asked)
     fits = workload.prompt_tokens + workload.output_tokens <= _longest(asked)
+    prompts, outputs = workload.prompt_tokens[fits], workload.output_tokens[fits]
     arrival_s = workload.arrival_ns[fits].astype(np.float64) / NS_PER_S
-    columns = (workload.prompt_tokens[fits].tolist(), workload.output_tokens[fits].tolist())
-    at_s = arrivals_at(arrival_s, _loads(asked, name))
+    own_per_s = (len(arrival_s) - 1) / float(np.ptp(arrival_s))
+    at_s = arrivals_at(
+        arrival_s * own_per_s / full_load_per_s(asked.record, prompts, outputs), _loads(asked, name)
+    )
+    columns = (prompts.tolist(), outputs.tolist())
     with whole_file("out", path) as half, half.open("w", encoding="utf-8", newline="") as file:
         rows = csv.writer(file)
         rows.writerow(["arrival_s", "prompt_tokens", "output_tokens"])
         rows.writerows([f"{at:.6f}", *lengths] for at, *lengths in zip(at_s, *columns, strict=False))
 
 
-def _at_full_load(asked: ServerFidelity) -> Workload:
-    """Return the trace at the rate that one server keeps up with by its profile."""
+def _requests(asked: ServerFidelity) -> Workload:
+    """Return the requests of the trace, at the trace's own rate."""
     config = asked.config(
         "http.servers=[http://127.0.0.1:1]",
         *words_of_engine(asked.record),
-        f"engine.profile={asked.profile}",
         f"engine.max_model_len={_longest(asked)}",
         f"trace.limit={_MOST_REQUESTS}",
-        "trace.utilization=1",
         workers=1,
     )
     return prepare(config).workload
+
+
+def full_load_per_s(record: Mapping[str, Any], prompts: np.ndarray, outputs: np.ndarray) -> float:
+    """Return how many of these requests a second one server keeps up with, by its calibration.
+
+    Each request costs the step of its prompt alone, and for each token its share of a step that decodes as
+    many requests as the server batches, at the mean context of these requests. `trace.utilization` would take
+    a context of 1,024 tokens for each, which is several times that of short requests.
+    """
+    steps, most = record["steps"], record["max_num_seqs"]
+    alone = sorted(
+        (step["prefill_tokens"], step["median_s"]) for step in steps if step["prefill_sequences"] == 1
+    )
+    decodes = sorted(
+        (step["context_tokens"], step["median_s"]) for step in steps if step["decode_sequences"] == most
+    )
+    context = most * float((prompts + outputs / 2).mean())
+    prompt_s = float(np.interp(prompts, *np.array(alone).T).mean())
+    step_s = float(np.interp(context, *np.array(decodes).T))
+    return 1 / (prompt_s + float(outputs.mean()) * step_s / most)
 
 
 def _longest(asked: ServerFidelity) -> int:

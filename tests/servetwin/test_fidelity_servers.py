@@ -14,7 +14,7 @@ import pytest
 
 from servetwin.cli import fidelity_servers
 from servetwin.cli import realexec as realexec_cli
-from servetwin.cli.fidelity_servers import LOADS, REPEATS, SCALING, arrivals_at
+from servetwin.cli.fidelity_servers import LOADS, REPEATS, SCALING, arrivals_at, full_load_per_s
 from servetwin.cli.fidelity_servers_page import ROW, claim, rows_of
 from servetwin.run.quiet_gate import MOST_BUSY, wait_until_quiet
 from tests.worlds.processes import started
@@ -59,6 +59,20 @@ def test_arrivals_follow_the_loads() -> None:
     assert found[0] == 0 and 5.9 < found[-1] <= 6.0 and len(found) == 201
     assert (found < 2).sum() == pytest.approx(100, abs=1)
     assert np.diff(found[:99]) == pytest.approx(0.02) and np.diff(found[102:]) == pytest.approx(0.04)
+
+
+def test_the_full_load_is_that_of_these_requests() -> None:
+    """100 tokens take 40 ms, a step of 8 requests of 110 tokens 32 ms: 20 tokens of each cost 80 ms."""
+    steps = [
+        {"prefill_tokens": tokens, "prefill_sequences": 1, "decode_sequences": 0, "context_tokens": 0,
+         "median_s": took_s} for tokens, took_s in ((50, 0.02), (150, 0.06))
+    ] + [
+        {"prefill_tokens": 0, "prefill_sequences": 0, "decode_sequences": count, "context_tokens": context,
+         "median_s": took_s} for count, context, took_s in ((8, 0, 0.02), (8, 1760, 0.044), (1, 16, 0.5))
+    ]  # fmt: skip
+    record = {"steps": steps, "max_num_seqs": 8}
+    found = full_load_per_s(record, np.array([100, 100]), np.array([20, 20]))
+    assert found == pytest.approx(1 / (0.04 + 20 * 0.032 / 8))
 
 
 def test_the_gate_says_what_it_saw() -> None:
