@@ -262,7 +262,8 @@ def arrivals_at(at_full_load_s: np.ndarray, loads: Sequence[tuple[float, float]]
         ends_s = np.append(ends_s, ends_s[-1] + seconds)
         work_s = np.append(work_s, work_s[-1] + seconds * load)
     from_start = at_full_load_s - at_full_load_s[0]
-    return np.interp(from_start[from_start <= work_s[-1]], work_s, ends_s)
+    at_s: np.ndarray = np.interp(from_start[from_start <= work_s[-1]], work_s, ends_s)
+    return at_s
 
 
 def _round(asked: ServerFidelity, number: int) -> None:

@@ -102,7 +102,7 @@ def _kv(result: Result, time_s: Floats) -> Floats | None:
         columns = columns_of(path, (TIME, ENGINE, KV_GAUGE))
         mine = columns[ENGINE] != NO_ENGINE
         times, rows = np.unique(columns[TIME][mine].astype(np.float64), return_inverse=True)
-        return _held_at(time_s, times, np.bincount(rows, weights=columns[KV_GAUGE][mine]))
+        return _held_at(time_s, times, np.bincount(rows, weights=columns[KV_GAUGE][mine]).astype(np.float64))
     if not (path := result.folder / JOURNAL_NAME).is_file():
         return None
     seen: dict[int, list[tuple[float, float]]] = {}
@@ -112,7 +112,8 @@ def _kv(result: Result, time_s: Floats) -> Floats | None:
     if not seen:
         return None
     each = [np.array(sorted(points)) for points in seen.values()]
-    return np.sum([_held_at(time_s, points[:, 0], points[:, 1]) for points in each], axis=0)
+    used: Floats = np.sum([_held_at(time_s, points[:, 0], points[:, 1]) for points in each], axis=0)
+    return used
 
 
 def _held_at(time_s: Floats, times: Floats, values: Floats) -> Floats:
