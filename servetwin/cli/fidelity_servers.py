@@ -229,7 +229,7 @@ def full_load_per_s(record: Mapping[str, Any], prompts: np.ndarray, outputs: np.
     many requests as the server batches, at the mean context of these requests. `trace.utilization` would take
     a context of 1,024 tokens for each, which is several times that of short requests.
     """
-    steps, most = record["steps"], record["max_num_seqs"]
+    steps, most = record["steps"], int(record["max_num_seqs"])
     alone = sorted(
         (step["prefill_tokens"], step["median_s"]) for step in steps if step["prefill_sequences"] == 1
     )
