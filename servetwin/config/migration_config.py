@@ -33,9 +33,9 @@ class MigrationConfig:
         choices=MODES,
     )
     last_stage: str = key(
-        "the request stops once at most this many blocks are left to copy: `shipped` 16, `paper` 1; `step`: once "
-        "they take at most half a decode step to copy. The first stage is the last only for a request without a "
-        "full block",
+        "the request stops once at most this many blocks are left to copy: `shipped` 16, `paper` 1; "
+        "`step`: once they take at most half a decode step to copy. The first stage is the last only for a "
+        "request without a full block",
         default="shipped",
         choices=(*LAST_STAGES, WITHIN_STEP),
     )

@@ -16,7 +16,7 @@ from realexec.http.engine_times import times_of_all
 from realexec.http.handover import Roles
 from realexec.http.instance_launcher import NOWHERE, InstanceLauncher, start_first, start_others
 from realexec.http.probe import Server
-from realexec.http.server_launcher import ServerLauncher, StartRules
+from realexec.http.server_launcher import ServerLauncher
 from realexec.http.server_state import Times
 from realexec.http.stream import Refused
 from realexec.http.verify import TokenCheck, ask_again, chosen
@@ -27,7 +27,7 @@ from servetwin.assemble.clients import requests_of
 from servetwin.assemble.elastic import metrics_read
 from servetwin.config.compose.resolved import resolved_yaml
 from servetwin.config.config import RunConfig
-from servetwin.config.http_config import AFTER, ELSEWHERE, KUBERNETES, TOGETHER, command_of, servers_of
+from servetwin.config.http_config import AFTER, ELSEWHERE, KUBERNETES, TOGETHER, servers_of
 from servetwin.config.policy.watch import SPARING_PERIOD_S, PolicyWatch
 from servetwin.results.journal_file import NAME as JOURNAL_NAME
 from servetwin.results.journal_file import JournalFile, header_fields
@@ -38,6 +38,7 @@ from servetwin.run.http_front_end import front_end_of
 from servetwin.run.prepared import Prepared
 from servetwin.run.real_summary import RealRun, real_summary
 from servetwin.run.simulate import prepare
+from servetwin.run.started_servers import start_rules
 from servetwin.run.telemetry import telling_of
 from servetwin.run.write_results import write_config
 from serving.controller import Controller
@@ -69,7 +70,7 @@ def _launcher_of(config: RunConfig, count: int, folder: Path) -> ServerLauncher 
     """Return what starts at most ``count`` servers."""
     http = config.http
     if http.launcher != KUBERNETES:
-        return ServerLauncher(_start_rules(config), count, folder)
+        return ServerLauncher(start_rules(config, os.environ.get(API_KEY)), count, folder)
     rules = PodRules(
         deployment=http.deployment or "",
         port=http.pod_port,
@@ -79,20 +80,6 @@ def _launcher_of(config: RunConfig, count: int, folder: Path) -> ServerLauncher 
         kill_s=http.kill_s,
     )
     return PodLauncher(rules, count, access_of(http.kubeconfig))
-
-
-def _start_rules(config: RunConfig) -> StartRules:
-    """Return how servers are started."""
-    http = config.http
-    template = http.start or ""
-    return StartRules(
-        command=lambda port, number: command_of(template, port, number),
-        model=http.model,
-        key=os.environ.get(API_KEY),
-        timeout_s=http.start_timeout_s,
-        kill_s=http.kill_s,
-        cores=http.cores,
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
