@@ -126,7 +126,7 @@ def _remarks(config: RunConfig, roles: Sequence[RoleServers]) -> list[str]:
         )
     elif config.system.dispatch.name != "round_robin" and roles[0].most > 1:
         lines.append(
-            f"the Service spreads connections blindly; system/dispatch={config.system.dispatch.name} needs a "
+            f"the Service does not see loads; system/dispatch={config.system.dispatch.name} needs a "
             "router that sees the servers' loads"
         )
     return lines
