@@ -45,12 +45,16 @@ class Channel:
 
     def send(self, head: dict[str, Any], payload: Bytes = b"") -> None:
         """Send a frame; returns when the system has all of it. ChannelClosed if the connection has ended."""
-        self.send_views([encoded(head, len(payload)), payload] if len(payload) else [encoded(head, 0)])
+        frame = encoded(head, len(payload))
+        self.send_views([frame + payload] if len(payload) <= _READ_BYTES else [frame, payload])
 
     def send_views(self, views: Sequence[Bytes]) -> None:
         """Send these bytes one after the other, with no other thread's bytes in between."""
         with self._sending:
             try:
+                if len(views) == 1 and len(views[0]) <= _READ_BYTES:
+                    self._socket.sendall(views[0])
+                    return
                 for batch in _batches(views):
                     self._send_some(batch)
             except (OSError, ValueError) as error:
