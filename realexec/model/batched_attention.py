@@ -80,7 +80,8 @@ class Block:
     @property
     def size_bytes(self) -> int:
         """Memory that its keys and values take."""
-        return self._pairs.numel() * self._shape.dtype.itemsize
+        size: int = self._pairs.numel() * self._shape.dtype.itemsize
+        return size
 
     def bytes_for(self, keys: int) -> int:
         """Memory that it needs for rows of this many keys."""
@@ -285,4 +286,5 @@ def _agrees(shape: KvShape, heads: int, keys_of: range, lanes: int) -> bool:
         )
         for query, row in zip(queries.split(1, dim=2), rows)
     ]
-    return torch.equal(together, torch.cat(single).reshape(len(rows), -1))
+    equal: bool = torch.equal(together, torch.cat(single).reshape(len(rows), -1))
+    return equal

@@ -22,7 +22,7 @@ _SYNC_S, _TOLERANCE = 15.0, 0.1  # of kube-controller-manager, which no object s
 _MS_PER_S: Final = 1000
 Object = dict[str, Any]
 
-# The names of docs/SCALERS.md by software; {of} selects the pods, {s} is the window.
+# The names of docs/reference/SCALERS.md by software; {of} selects the pods, {s} is the window.
 _TOTALS: Final[Mapping[str, Mapping[str, str]]] = {
     "vllm": {
         "waiting": "sum(vllm:num_requests_waiting{of})",
