@@ -7,14 +7,17 @@ has the CPU time of the median step of each kind, and the median over the turns 
 """
 
 import random
-import sys
 import time
 from statistics import median
 from typing import Any, Final
 
+from benchmarks.command import command, count
+from serving.vocabulary.errors import UserError
+
 BATCHES: Final = (1, 4, 16)
 CONTEXTS: Final = (64, 512)
 STEPS: Final = 16
+TURNS: Final = 7
 WARM_UP: Final = 3
 SEED: Final = 5
 
@@ -78,14 +81,16 @@ def measure(runner: Any, batch: int, context: int, turns: int) -> tuple[list[flo
     return times
 
 
-def main() -> None:
+def main(words: list[str]) -> None:
     """Print one line for each batch and context."""
+    if len(words) > 1:
+        raise UserError(f"it takes one number of turns and {words[1]!r} was given too: leave it out")
+    turns = count(words[0], "number of turns", str(TURNS)) if words else TURNS
     import torch
 
     from realexec.model.model_runner import ModelRunner
     from servetwin.run.real_run import transformers_config
 
-    turns = int(sys.argv[1]) if len(sys.argv) > 1 else 7
     print(
         f"tiny_llama, {turns} turns of {STEPS} steps of each kind; ms of CPU time of the median turn's step"
     )
@@ -102,4 +107,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    command("benchmarks.decode_step", __doc__, main)

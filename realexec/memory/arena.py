@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from realexec.memory.shared_copies import SharedCopies
+from realexec.memory.shared_copies import SharedCopies, open_same_file
 from serving.vocabulary.errors import UserError
 
 ALIGN_BYTES: Final = 64  # a cache line, and enough for every dtype and vector width of torch
@@ -97,12 +97,10 @@ class Arena:
 
         ``touched``: map now those of its bytes that were allocated at the start.
         """
-        descriptor = os.open(handle["path"], os.O_RDWR | os.O_CLOEXEC)
+        descriptor = open_same_file(handle)
         try:
             status = os.fstat(descriptor)
             size_bytes = int(handle["size_bytes"])
-            if (status.st_dev, status.st_ino) != (handle["device"], handle["inode"]):
-                raise FileNotFoundError(f"{handle['path']} is no longer the same arena")
             if size_bytes < 1 or status.st_size != _whole_pages(size_bytes) + PAGE_BYTES:
                 raise ValueError(f"the arena at {handle['path']} does not have {size_bytes} bytes")
             arena = cls(descriptor, size_bytes, dict(handle), owned=False)

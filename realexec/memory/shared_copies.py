@@ -7,7 +7,7 @@ import ctypes
 import fcntl
 import mmap
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -19,6 +19,19 @@ _MAP_FIXED: Final = 0x10  # Linux's value on every processor; mmap does not name
 def available() -> bool:
     """Whether this system has memory files."""
     return hasattr(os, "memfd_create")
+
+
+def open_same_file(handle: Mapping[str, Any]) -> int:
+    """Return a descriptor of the memory of another process of this user on this host.
+
+    OSError if it no longer exists, also where its number now belongs to another file.
+    """
+    descriptor = os.open(handle["path"], os.O_RDWR | os.O_CLOEXEC)
+    status = os.fstat(descriptor)
+    if (status.st_dev, status.st_ino) != (handle["device"], handle["inode"]):
+        os.close(descriptor)
+        raise FileNotFoundError(f"{handle['path']} is no longer the same memory")
+    return descriptor
 
 
 class SharedCopies:
@@ -39,12 +52,9 @@ class SharedCopies:
     @classmethod
     def attach(cls, handle: dict[str, Any], size_bytes: int) -> "SharedCopies":
         """Open it in another process, with whole pages for ``size_bytes``; OSError if it no longer exists."""
-        descriptor = os.open(handle["path"], os.O_RDWR | os.O_CLOEXEC)
+        descriptor = open_same_file(handle)
         copies = cls(descriptor, {**handle, "size_bytes": size_bytes})
         status = os.fstat(descriptor)
-        if (status.st_dev, status.st_ino) != (handle["device"], handle["inode"]):
-            copies.close()
-            raise FileNotFoundError(f"{handle['path']} is no longer the same memory")
         copies.size_bytes = -(-size_bytes // mmap.PAGESIZE) * mmap.PAGESIZE
         with copies._locked():
             if status.st_size < copies.size_bytes + mmap.PAGESIZE:

@@ -53,7 +53,7 @@ class TimingAgreement:
         return self.kept.verdict
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Agreement:
     """``refused``: reasons that rule out a claim of agreement for any numbers; empty if there are none.
 
@@ -84,12 +84,12 @@ def agreement_of(simulated: Path, real: Sequence[Path]) -> Agreement:
     against = [] if ours is None else [matched(ours, journal) for journal in reals]
     repeated = [matched(first, other) for first, other in combinations(reals, 2)]
     return Agreement(
-        (simulated, *real),
-        timing,
-        tuple(_refusals(results[0], timing)),
-        tuple(against),
-        tuple(repeated),
-        None if disturbed is None else real[disturbed],
+        folders=(simulated, *real),
+        timing=timing,
+        refused=tuple(_refusals(results[0], timing)),
+        decisions=tuple(against),
+        repeated=tuple(repeated),
+        disturbed=None if disturbed is None else real[disturbed],
     )
 
 

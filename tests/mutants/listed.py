@@ -46,7 +46,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
             "a TCP reader may name bytes outside the arena", "transports"),
     _mutant("memory of the dead", "realexec", "_check", "not self._alive()", "self._alive() is None",
             "a reader goes on reading the shared memory of a killed worker", "transports"),
-    _mutant("any file as an arena", "realexec", "attach",
+    _mutant("any file as an arena", "realexec", "open_same_file",
             '(status.st_dev, status.st_ino) != (handle["device"], handle["inode"])',
             'status.st_dev != handle["device"]',
             "a reused descriptor is mistaken for the arena", "arena"),

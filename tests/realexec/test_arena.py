@@ -88,7 +88,7 @@ def test_the_handle_of_an_arena_that_is_gone_opens_nothing_else() -> None:
         handle = arena.handle
     with pytest.raises(OSError):
         Arena.attach(handle)
-    with Arena.create(4096) as other, pytest.raises(FileNotFoundError, match="no longer the same arena"):
+    with Arena.create(4096) as other, pytest.raises(FileNotFoundError, match="no longer the same memory"):
         Arena.attach({**other.handle, "inode": handle["inode"] + 1_000_000})
     with Arena.create(4096) as other, pytest.raises(ValueError, match="does not have 999999 bytes"):
         Arena.attach({**other.handle, "size_bytes": 999_999})
