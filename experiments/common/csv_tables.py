@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from experiments.common.figure import Figure
@@ -29,9 +29,13 @@ _POINTS: Final = (
 
 
 def points_csv(figures: Sequence[Figure]) -> str:
-    """Return a line per point. y: mean over seeds; low, high: 95 % interval of y; ratio: y / paper's y."""
-    lines = []
+    """Return a line per point. y: mean over seeds; low, high: 95 % interval of y; ratio: y / paper's y.
+
+    Of a figure without numbers of its own: what its panels draw.
+    """
+    lines: list[tuple[object, ...]] = []
     for figure in figures:
+        lines += [] if figure.numbers else _drawn(figure)
         for point in figure.numbers:
             mean = mean_of(point.values)
             ratio = mean.value / point.paper if point.paper else None
@@ -39,6 +43,14 @@ def points_csv(figures: Sequence[Figure]) -> str:
             sizes = (mean.value, mean.low, mean.high, point.values[0], len(point.values), point.paper, ratio)
             lines.append((*place, *sizes))
     return _text(_POINTS, lines)
+
+
+def _drawn(figure: Figure) -> Iterator[tuple[object, ...]]:
+    """Yield a line per point of the panels; the metric is what the panel's axis says."""
+    for panel in figure.panels:
+        for line in panel.lines:
+            for x, y in zip(line.x, line.y, strict=True):
+                yield (figure.name, panel.title, panel.y_label, line.label, x, y, "", "", "", "", "", "")
 
 
 def runs_csv(outcomes: Outcomes) -> str:

@@ -18,7 +18,7 @@ def new_policy(words: Sequence[str]) -> int:
     made = stub.new_policy(words[0], words[1], Path.cwd())
     lines = (
         f"{made.module.name}: the policy; change it",
-        f"{made.test.name}: pytest {made.test.name}",
+        f"{made.test.name}: python -m pytest {made.test.name}",
         f"run it: servetwin simulate {' '.join(made.words)} out=out/{made.module.stem}",
     )
     tell({"module": str(made.module), "test": str(made.test), "words": made.words}, lines, as_json)

@@ -70,6 +70,10 @@ def _panels(folders: Sequence[Path], own: Mapping[str, Any]) -> list[Panel]:
     if (first / MEANS).is_file() or (first / POINTS).is_file():
         if len(folders) > 1:
             raise UserError(f"{first} is no run: only runs are plotted beside each other; {_HINT}")
+        if "labels" in own:
+            raise UserError(
+                "labels= names runs, and the lines of a table are its settings: leave labels= out"
+            )
         if (first / MEANS).is_file():
             return of_sweep(first, metrics, own.get("x", ""), own.get("by", []))
         return of_reproduction(first, own.get("figure", []))

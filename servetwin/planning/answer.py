@@ -148,7 +148,11 @@ def _count_runs(searches: Sequence[LayoutSearch]) -> int:
 def _after_halving(options: PlanWords, submit: Submit) -> tuple[list[Layout], list[Candidate]]:
     """Repeatedly keep the better half of many layouts on the first requests; return kept and dropped."""
     layouts, dropped, share = list(options.layouts), list[Candidate](), _FIRST
-    if len(layouts) <= _FEW or not options.own.get("halving", True) or _has_limit(options.words):
+    if (
+        len(layouts) <= _FEW
+        or not options.own.get("halving", not options.own.get("all", False))
+        or _has_limit(options.words)
+    ):
         return layouts, dropped
     total = requests_of(layouts, options.words)
     while len(layouts) > _FEW and share > 1 and total:

@@ -18,6 +18,7 @@ from servetwin.planning.ranking import (
 )
 from servetwin.report.metric_text import name_of, value_text
 from servetwin.report.number_text import counted, number
+from traces.synthetic.registry import DESCRIPTIONS
 
 REJECTED: Final = "rejected"
 _MOST_ROWS: Final = 24
@@ -46,7 +47,7 @@ def sentence(plan: PlanAnswer) -> str:
 def _flips(plan: PlanAnswer) -> str:
     low, mid, high = plan.ends.low, plan.ends.mid, plan.ends.high
     if not plan.ends.flips:
-        return "The same at both ends of the step times' error."
+        return "This layout needs the same at both ends of the step times' error."
     ends = [f"{_gpus(end)} with all step times at their {name} end"
             for name, end in (("low", low), ("high", high)) if end != mid]  # fmt: skip
     return f"The answer flips inside the step times' error: {' and '.join(ends)}."
@@ -80,6 +81,7 @@ def remarks(plan: PlanAnswer) -> list[str]:
     if plan.busiest is not None:
         lines.append(str(plan.busiest))
     lines += _ties(plan)
+    lines += _one_draw(plan)
     for layout in dict.fromkeys(candidate.search.layout.hardware for candidate in plan.ranked):
         if layout in plan.options.prices:
             lines.append(f"price of {layout}: {plan.options.prices[layout]}")
@@ -87,6 +89,16 @@ def remarks(plan: PlanAnswer) -> list[str]:
         lines.append("no price was given, so no money is told: price.NAME=NUMBER per GPU-hour")
     lines.append(counted(plan.runs, "run"))
     return lines
+
+
+def _one_draw(plan: PlanAnswer) -> list[str]:
+    """Say that another draw of a drawn trace may be answered otherwise."""
+    given = dict(word.partition("=")[::2] for word in plan.options.words)
+    if given.get("trace") not in DESCRIPTIONS:
+        return []
+    seed = given.get("seed", "0")
+    others = " and ".join(f"seed={other}" for other in ("0", "1", "2") if other != seed)
+    return [f"one draw of the trace (seed={seed}): ask again with {others}"]
 
 
 def _ties(plan: PlanAnswer) -> list[str]:

@@ -91,6 +91,8 @@ def of_reproduction(folder: Path, figures: Sequence[str]) -> list[Panel]:
     import pandas as pd
 
     table = pd.read_csv(folder / POINTS, dtype={"figure": str, "panel": str, "system": str})
+    if table.empty:
+        raise UserError(f"{folder / POINTS} has no points: the figures there are PNG files alone")
     known = list(dict.fromkeys(table["figure"]))
     chosen = [_one_of(name, known, "figure") for name in figures] or known
     panels = []
@@ -107,8 +109,9 @@ def _systems(rows: pd.DataFrame) -> Iterable[Line]:
     for system, points in rows.groupby("system", sort=False):
         points = points.sort_values("x")
         x = points["x"].tolist()
-        low, high = points["low"].tolist(), points["high"].tolist()
-        yield Line(label=str(system), x=x, y=points["y"].tolist(), low=low, high=high, marked=True)
+        known = bool(points["low"].notna().all())  # figures without seeds have no intervals
+        low, high = (points[end].tolist() if known else () for end in ("low", "high"))
+        yield Line(label=str(system), x=x, y=points["y"].tolist(), low=low, high=high, marked=known)
         if (told := points.dropna(subset=["paper"])).size:
             label = f"{system}, paper"
             yield Line(label=label, x=told["x"].tolist(), y=told["paper"].tolist(), marked=True)

@@ -129,6 +129,7 @@ def test_everything_that_commands_write_is_read(made: Path, tmp_path: Path) -> N
         (["{at}/even", "out=a.pdf", "kind=bars"], "kind"),
         (["{at}/even", "out=a.pdf", "metric=itl_ms"], "metric=itl_ms is no latency of requests"),
         (["{at}/even", "{at}/even", "out=a.pdf", "labels=a"], "labels= has 1 names for 2 runs"),
+        (["{at}/swept", "out=a.pdf", "labels=a,b"], "labels= names runs"),
         (["{at}/swept", "out=a.pdf", "metric=ttft_ms.p98"], "metric=ttft_ms.p98 is not there: write metric="),
         (["{at}/swept", "out=a.pdf", "x=rate"], "x=rate is not there: write x="),
         (["{at}/swept", "{at}/even", "out=a.pdf"], "only runs are plotted beside each other"),

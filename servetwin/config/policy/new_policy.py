@@ -25,7 +25,7 @@ _RUNS: Final = {
     "live": ("system=blitzscale", "cluster=blitz_b"),
     "migration": ("cluster=blitz_b",),
 }
-_TEST: Final = '''"""{name} decides a small run: pytest {test}"""
+_TEST: Final = '''"""{name} decides a small run: python -m pytest {test}"""
 
 import servetwin as st
 from {module} import {name}
