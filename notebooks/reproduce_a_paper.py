@@ -14,16 +14,18 @@
 
 # %%
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import matplotlib.pyplot as plt
 import pandas as pd
 
 import servetwin as st
-from servetwin.cli.main import run as servetwin
 
-words = ["seeds=1", "sweeps=false", "overwrite=true", "out=out/fig21"]
-assert servetwin(["reproduce", "blitzscale", "fig21", *words]) == 0
+command = "servetwin reproduce blitzscale fig21 seeds=1 sweeps=false overwrite=true out=out/fig21"
+words = [sys.executable, "-m", *command.split()]
+print(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
 
 # %% [markdown]
 # Each row has a number of the paper, ours, their ratio and a verdict. *In band*: the direction holds, and the

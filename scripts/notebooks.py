@@ -102,7 +102,7 @@ def _is_built(script: Path) -> bool:
 
 
 def main(names: Sequence[str]) -> int:
-    """Build the notebooks of these names, or all; exit status 2 for a name that there is not."""
+    """Build the notebooks of these names, or all; exit status 2 for an unknown name, 1 if a cell fails."""
     scripts = {path.stem: path for path in sorted(NOTEBOOKS.glob("*.py"))}
     if unknown := [name for name in names if name not in scripts]:
         print(f"there is no notebook {unknown[0]}: write one of {', '.join(scripts)}", file=sys.stderr)
@@ -114,8 +114,12 @@ def main(names: Sequence[str]) -> int:
             print(f"notebooks/{name}.ipynb is left as it is: {TIMED[name]} is missing (make test-real)")
             continue
         target = scripts[name].with_suffix(".ipynb")
-        target.write_text(built(scripts[name]), "utf-8")
-        print(target.relative_to(ROOT))
+        try:
+            target.write_text(built(scripts[name]), "utf-8")
+        except NotebookError as failed:
+            print(f"{scripts[name]}: a cell failed\n{failed}", file=sys.stderr)
+            return 1
+        print(target.relative_to(NOTEBOOKS.parent))
     return 0
 
 

@@ -121,13 +121,13 @@ def test_cells_show_what_is_printed_their_last_value_and_figures(tmp_path: Path)
 def test_a_notebook_of_real_workers_stays_until_its_script_changes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    script = tmp_path / "timed.py"
-    monkeypatch.setattr(notebooks, "NOTEBOOKS", tmp_path)
-    monkeypatch.setattr(notebooks, "ROOT", tmp_path)
+    (tmp_path / "a").mkdir()
+    script = tmp_path / "a" / "timed.py"
+    monkeypatch.setattr(notebooks, "NOTEBOOKS", script.parent)
     monkeypatch.setattr(notebooks, "TIMED", {"timed": "json"})
     script.write_text("# %%\nprint(1)\n")
     assert notebooks.main([]) == notebooks.main(["timed"]) == 0
-    assert capsys.readouterr().out == "timed.ipynb\n"
+    assert capsys.readouterr().out == "a/timed.ipynb\n"
     script.write_text("# %%\nprint(2)\n")
     assert notebooks.main([]) == 0
     assert texts_of(committed(script)) == ["2\n"]
@@ -136,6 +136,17 @@ def test_a_notebook_of_real_workers_stays_until_its_script_changes(
     assert notebooks.main([]) == 0
     assert "is left as it is: a_package_that_is_missing is missing" in capsys.readouterr().out
     assert texts_of(committed(script)) == ["2\n"]
+
+
+def test_a_cell_that_fails_is_told_and_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(notebooks, "NOTEBOOKS", tmp_path)
+    (tmp_path / "a.py").write_text("# %%\nprint(1)\n\n# %%\n1 / 0\n")
+    assert notebooks.main(["a"]) == 1
+    told = capsys.readouterr().err
+    assert "a.py: a cell failed" in told and '"<cell 2>", line 1' in told and "ZeroDivisionError" in told
+    assert not (tmp_path / "a.ipynb").exists()
 
 
 def test_a_name_that_is_no_notebook_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -37,6 +37,7 @@ def test_a_run_is_that_of_the_command(tmp_path: Path) -> None:
     assert len(run.requests) == run.summary["requests"]["finished"] == 50
     assert "finished" in repr(run)
     assert len(run.plot().axes) == 2
+    assert run.plot()._repr_png_().startswith(b"\x89PNG"), "what Jupyter shows"
 
 
 def test_a_run_with_a_folder_leaves_its_results_there(tmp_path: Path) -> None:
