@@ -13,6 +13,7 @@ from serving.vocabulary.errors import UserError
 
 if TYPE_CHECKING:
     import pandas as pd
+
     from servetwin.api.shown_figure import ShownFigure
 
 

@@ -77,7 +77,7 @@ def test_a_plan_has_its_answer_and_both_ends() -> None:
 def test_what_a_command_refuses_is_an_error_with_its_sentence() -> None:
     refuses(st.UserError, "unknown option system=vlm", st.simulate, "system=vlm")
     refuses(st.UserError, "is no word", st.simulate, "vllm")
-    refuses(st.UserError, r"has no summary\.json", st.read, "/")
+    refuses(st.UserError, "has no results", st.read, "/")
 
 
 def test_two_underscores_are_a_dot_or_the_slash_of_a_group() -> None:
