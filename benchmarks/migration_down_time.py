@@ -32,6 +32,7 @@ WORDS = (
     "run", "system=vllm", "system/migration=benchmarks.migration_down_time:BackAndForth",
     "system/dispatch=round_robin", "cluster=local", "workers=2", "model=tiny_llama", "trace=file",
     "trace.limit=null", "trace.tokens_scale=1", "trace.clients=2", "migration.period_ms=100",
+    "migration.last_stage=step",
 )  # fmt: skip
 
 

@@ -1,10 +1,11 @@
 """python -m benchmarks.transports [MB]: how fast each transport pulls, beside what the machine can do.
 
 Pulls MB (256) from a process that serves an arena, and in turn with it measures raw rates by programs that
-use nothing of ours. For TCP: a process that sends so many bytes of its memory over loopback to one that
-receives them into its own, and beside it ("cached") one that sends the same 1 MB again and again into the
-same 1 MB, which never leaves the processor's cache; NIXL stands beside the same two. For shared memory: a
-copy between two mapped blocks.
+use nothing of ours, on as many bytes (`benchmarks.raw_copies`). For transports over TCP: a process that
+sends so many bytes of its memory over loopback to one that receives them into its own, and beside it
+("cached") the same 1 MB again and again into the same 1 MB, which never leaves the processor's cache; NIXL
+stands beside the same two. For transports that copy memory: a copy of the same bytes, from the peer's memory,
+mapped here, to where the pull brings them. All have real-time priority where the user may.
 
 Exit status 1 where a transport pulls at less than 80 % of the raw rate, by the medians; each says so.
 """
@@ -15,10 +16,12 @@ import statistics
 import subprocess
 import sys
 import time
-
-import numpy as np
+from contextlib import ExitStack
+from typing import Any
 
 from benchmarks.command import command, count
+from benchmarks.priority import ahead_of_other_work
+from benchmarks.raw_copies import SENT_BYTES, Bound, Loopback, MemoryCopy, one_torch_thread
 from realexec.memory.arena import Arena
 from realexec.transport_registry import TRANSPORTS, missing
 from realexec.transports.base import Link, Segment
@@ -27,6 +30,8 @@ from serving.vocabulary.errors import UserError
 TURNS = 15
 LEAST_OF_RAW = 0.8
 MB = 1_000_000
+# Transports that copy from memory to memory on one host; the others use sockets, or choose by themselves.
+COPIES = ("shared_memory", "peer_copy")
 
 PEER = """
 import json, sys
@@ -38,72 +43,41 @@ transport = opened(sys.argv[1], arena)
 print(json.dumps(transport.address()), flush=True)
 sys.stdin.readline()
 """
-RAW_SENDER = """
-import socket, sys
-total, own = int(sys.argv[2]), int(sys.argv[3])
-buffer = memoryview(bytearray(own))
-buffer[:] = bytes(own)
-out = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
-done = 0
-while done < total:
-    at = done % own
-    done += out.send(buffer[at : at + min(1 << 20, total - done)])
-out.recv(1)
-"""
-RAW_RECEIVER = """
-import socket, subprocess, sys, time
-total, own = int(sys.argv[1]), int(sys.argv[2])
-buffer = memoryview(bytearray(own))
-buffer[:] = bytes(own)
-door = socket.create_server(("127.0.0.1", 0))
-words = [sys.argv[3], str(door.getsockname()[1]), str(total), str(own)]
-sender = subprocess.Popen([sys.executable, "-c", *words])
-come, _ = door.accept()
-done = come.recv_into(buffer[:1])
-began = time.perf_counter()
-while done < total:
-    at = done % own
-    done += come.recv_into(buffer[at : at + min(1 << 20, total - done)])
-print(time.perf_counter() - began)
-come.close()
-sender.wait()
-"""
 
 
-def raw_loopback_s(size: int, own: int) -> float:
-    """Both sides have ``own`` bytes of memory, which they go through again and again."""
-    words = [sys.executable, "-c", RAW_RECEIVER, str(size), str(own), RAW_SENDER]
-    return float(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
-
-
-def raw_copy_s(ours: np.ndarray, other: np.ndarray) -> float:
-    began = time.perf_counter()
-    np.copyto(ours, other)
-    return time.perf_counter() - began
+def bounds_of(size: int, address: dict[str, Any], arena: Arena) -> dict[str, Bound]:
+    """What the transport with this address is compared with, by its name in the output."""
+    if address["transport"] in COPIES:
+        with Arena.attach(address["arena"], touched=True) as theirs:
+            return {"raw": MemoryCopy([size], (theirs.buffer, arena.buffer))}
+    return {"raw": Loopback(size, size), "cached": Loopback(size, SENT_BYTES)}
 
 
 def turns(kind: str, size: int) -> dict[str, list[float]]:
     """Seconds of each pull, and of the raw ways beside it, in turn."""
     words = [sys.executable, "-c", PEER, kind, str(size)]
     with (
+        ahead_of_other_work([]),  # the peer inherits it
+        one_torch_thread(),
+        ExitStack() as stack,
         subprocess.Popen(words, stdin=-1, stdout=-1, text=True) as peer,
         Arena.create(size) as arena,
-        Arena.create(size) as other,
     ):
         assert peer.stdin is not None and peer.stdout is not None
-        link = TRANSPORTS[kind](arena).connect(json.loads(peer.stdout.readline()))
-        mine, theirs = np.frombuffer(arena.buffer, np.uint8), np.frombuffer(other.buffer, np.uint8)
+        address = json.loads(peer.stdout.readline())
+        link = TRANSPORTS[kind](arena).connect(address)
         pull(link, size)
         if bytes(arena.buffer[-256:]) != bytes(range(256)):
             raise RuntimeError(f"{kind} brought other bytes")
-        ways = {"pull": lambda: pull(link, size), "raw": lambda: raw_copy_s(mine, theirs)}
-        if kind != "shared_memory":
-            ways["raw"] = lambda: raw_loopback_s(size, size)
-            ways["cached"] = lambda: raw_loopback_s(size, 1 << 20)
-        taken: dict[str, list[float]] = {name: [] for name in ways}
+        bounds = bounds_of(size, address, arena)
+        for bound in bounds.values():
+            if isinstance(bound, Loopback):
+                stack.callback(bound.close)
+        taken: dict[str, list[float]] = {"pull": [], **{name: [] for name in bounds}}
         for _ in range(TURNS):
-            for name, way in ways.items():
-                taken[name].append(way())
+            taken["pull"].append(pull(link, size))
+            for name, bound in bounds.items():
+                taken[name].append(size / bound.rate())
         peer.stdin.close()
         return taken
 

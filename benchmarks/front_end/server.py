@@ -16,6 +16,7 @@ from typing import Final
 
 from benchmarks.front_end import marks
 from benchmarks.front_end.client import Server
+from benchmarks.priority import set_policy
 from serving.vocabulary.errors import UserError
 from tests.worlds.free_ports import free_port
 
@@ -149,14 +150,9 @@ def _pin(pid: int, cores: list[int]) -> None:
         for thread in (int(path.name) for path in Path(f"/proc/{child}/task").iterdir()):
             os.sched_setaffinity(thread, cores[:1] if child == pid else cores[1:])
             if child == pid:
-                _first(thread, os.SCHED_RR)  # so are its threads to come
+                set_policy(thread, os.SCHED_RR)  # so are its threads to come
     os.sched_setaffinity(0, cores[1:])
-    _first(0, os.SCHED_RR | os.SCHED_RESET_ON_FORK)
-
-
-def _first(thread: int, policy: int) -> None:
-    with suppress(PermissionError):
-        os.sched_setscheduler(thread, policy, os.sched_param(1))
+    set_policy(0, os.SCHED_RR | os.SCHED_RESET_ON_FORK)
 
 
 def _processes_of(pid: int) -> list[int]:

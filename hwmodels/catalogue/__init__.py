@@ -84,6 +84,17 @@ def quantised_publication(text: str) -> tuple[str, str] | None:
     return None if os.path.lexists(text) else published_as(text, read_yaml(MODELS_FILE))
 
 
+def published_names(name: str, precision: str | None) -> tuple[str, ...]:
+    """The names on Hugging Face of a model of the catalogue, quantised so (None: as it is published).
+
+    Empty if none is known, and for a model that is not of the catalogue.
+    """
+    entry = read_yaml(MODELS_FILE).get(name, {})
+    return tuple(
+        entry.get("huggingface", ()) if precision is None else entry.get("quantised", {}).get(precision, ())
+    )
+
+
 _SOME_HAVE: Final = ("compute_efficiency", "fp8_flops_per_s", "fp4_flops_per_s", "int8_flops_per_s")
 
 

@@ -121,18 +121,22 @@ def copies_of(
 ) -> dict[str, Any]:
     """Return bytes per second at which worker 0 loads a whole model from ``source``, as named in `Pull`."""
 
-    def load() -> int:
-        units = range(layers + 2)
-        for unit in units:
-            pool.workers[0].send(Pull(0, unit, source, "replica"))
-        came = [wait_for(pool, Pulled, timeout_s)[1] for _ in units]
-        if causes := [pulled.cause for pulled in came if pulled.cause]:
-            raise UserError(f"parameters could not be read from {source[0]} ({causes[0]}): correct the cause")
-        return int(sum(pulled.size_bytes for pulled in came))
-
-    size_bytes = load()
-    rates = [size_bytes / _seconds(load) for _ in range(repeats)]
+    _, size_bytes = load_rate(pool, layers, source, timeout_s)
+    rates = [load_rate(pool, layers, source, timeout_s)[0] for _ in range(repeats)]
     return {**spread_of(rates).as_dict("bytes_per_s"), "size_bytes": size_bytes}
+
+
+def load_rate(pool: WorkerPool, layers: int, source: tuple[str, int], timeout_s: float) -> tuple[float, int]:
+    """Let worker 0 load a whole model from ``source``; returns (bytes/s, bytes)."""
+    began_s = time.monotonic()
+    units = range(layers + 2)
+    for unit in units:
+        pool.workers[0].send(Pull(0, unit, source, "replica"))
+    came = [wait_for(pool, Pulled, timeout_s)[1] for _ in units]
+    if causes := [pulled.cause for pulled in came if pulled.cause]:
+        raise UserError(f"parameters could not be read from {source[0]} ({causes[0]}): correct the cause")
+    size_bytes = sum(pulled.size_bytes for pulled in came)
+    return size_bytes / max(time.monotonic() - began_s, 1e-9), size_bytes
 
 
 def messages_of(pool: WorkerPool, timeout_s: float) -> dict[str, Any]:

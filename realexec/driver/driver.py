@@ -9,6 +9,7 @@ from typing import Any
 
 from realexec.driver.processes import WorkerPool
 from realexec.launchers.base import Launcher
+from realexec.memory.shared_copies import SharedCopies, available
 from realexec.transports.shaped import Paths, Shape
 from realexec.transports.shared_memory import NAME as SHARED_MEMORY
 from realexec.wire.messages import Died, Meet, Met, Open, Opened
@@ -97,7 +98,8 @@ def execute(
         pool = stack.enter_context(WorkerPool(workers, model, seed, batch_size, launcher=launcher))
         paths = stack.enter_context(_paths(fleet.rates if pool.one_host else {}, workers))
         pool.wait_ready(start_timeout_s)
-        models, pinned = open_slots(pool, fleet, paths, launched_ns / NS_PER_S + start_timeout_s)
+        copies = stack.enter_context(_copies(fleet, pool, str(model.get("device", ""))))
+        models, pinned = open_slots(pool, fleet, paths, launched_ns / NS_PER_S + start_timeout_s, copies)
         replicas = tuple(range(workers)) if fleet.replicas is None else fleet.replicas
         tracker, slots = Tracker(recorder, len(replicas)), Slots(pool, replicas, fleet.parts)
         world = World(slots, tracker, models, range(len(replicas)))
@@ -126,8 +128,21 @@ def _paths(rates: Mapping[str, float], workers: int) -> Iterator[Paths | None]:
         yield paths
 
 
+@contextmanager
+def _copies(fleet: WorkerFleet, pool: WorkerPool, device: str) -> Iterator[Any]:
+    """Make the memory in which workers of one machine share copies of models; yields its handle.
+
+    None: hosts have no copies, or each worker has its own (several machines; a GPU's driver pins its pages).
+    """
+    if not (fleet.hosts_cache and pool.one_host and available()) or device.startswith("cuda"):
+        yield None
+        return
+    with closing(SharedCopies.create()) as copies:
+        yield copies.handle
+
+
 def open_slots(
-    pool: WorkerPool, fleet: WorkerFleet, paths: Paths | None, until_s: float
+    pool: WorkerPool, fleet: WorkerFleet, paths: Paths | None, until_s: float, copies: Any = None
 ) -> tuple[Models, tuple[bool | None, ...]]:
     """Have every worker allocate its memory and receive the others' addresses. Returns each model's number of
     layers, and per worker whether its pages are pinned for a GPU (None: it has none).
@@ -137,7 +152,7 @@ def open_slots(
     slots = range(len(pool.workers))
     handle = None if paths is None else paths.handle
     for slot in slots:
-        pool.workers[slot].send(_open(slot, fleet, handle, pool.addresses[slot]))
+        pool.workers[slot].send(_open(slot, fleet, handle, pool.addresses[slot])._replace(copies=copies))
     addresses = {slot: opened.address for slot, opened in _said_by_all(pool, Opened, until_s).items()}
     for slot in slots:
         pool.workers[slot].send(Meet(tuple([addresses[number] for number in slots]), fleet.opens))

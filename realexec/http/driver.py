@@ -17,9 +17,9 @@ from realexec.http.client import address_of
 from realexec.http.connectors import computed, prefill_body
 from realexec.http.dialects import DIALECTS, UNKNOWN_TOKEN, Wish
 from realexec.http.handover import Chunks, Roles, met
+from realexec.http.instance_launcher import InstanceLauncher
 from realexec.http.probe import Server, load_of, probe
 from realexec.http.server_counters import ServerCounters
-from realexec.http.server_launcher import ServerLauncher
 from realexec.http.server_state import HttpCounts, Times
 from realexec.http.sleeping import probe_sleep
 from realexec.http.stream import Refused, answer_of, tokens_of
@@ -192,7 +192,7 @@ def execute(
     opens: bool = False,
     roles: Roles | None = None,
     awake: Sequence[int] | None = None,
-    launcher: ServerLauncher | None = None,
+    launcher: InstanceLauncher | None = None,
 ) -> HttpReport:
     """Run ``requests``, (request, true output tokens) by arrival or of clients, on ``servers``.
 
@@ -248,7 +248,7 @@ class _HttpRun:
         journal: JournalSink | None,
         on_progress: Callable[[int, int], None] | None,
         roles: Roles | None,
-        launcher: ServerLauncher | None,
+        launcher: InstanceLauncher | None,
     ) -> None:
         self._controller, self._tracker = controller, tracker
         self._journal, self._on_progress, self._launcher = journal, on_progress, launcher

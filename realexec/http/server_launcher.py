@@ -4,25 +4,22 @@ import asyncio
 import os
 import socket
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
 from realexec.http.client import Address
-from realexec.http.dialects import Wish
-from realexec.http.probe import Server, kind_of, model_of, probe
-from realexec.http.server_process import LOOK_S, NotReady, ServerProcess
-from realexec.http.stream import Refused, tokens_of
+from realexec.http.instance_launcher import NOWHERE, NotReady, first_answer
+from realexec.http.probe import Server
+from realexec.http.server_process import LOOK_S, ServerProcess
+from realexec.http.start_book import StartBook
 from serving.vocabulary.errors import UserError
 from serving.vocabulary.units import NS_PER_S
 
 LOGS: Final = "servers"  # folder of the logs, in the result folder
-_FIRST_TOKENS: Final = 3
 _END_S: Final = 1.0
-_MOST_FAILURES: Final = 3
-NOWHERE: Final = Address("http", "127.0.0.1", 9)  # of a server that was not started yet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,25 +38,19 @@ class StartRules:
     cores: int | None
 
 
-@dataclass(slots=True)
-class _Counts:
-    failed: int = 0
-    terminated: int = 0
-    killed: int = 0
-    stop_s: list[float] = field(default_factory=list)
-
-
 class ServerLauncher:
-    """The processes of all servers. Use as a context manager: at its end none is left."""
+    """The processes of all servers: an ``InstanceLauncher``.
+
+    Use as a context manager: at its end none is left.
+    """
 
     def __init__(self, rules: StartRules, servers: int, folder: Path) -> None:
-        self._rules, self._servers, self._folder = rules, servers, folder / LOGS
+        self.what, self.servers = "server that http.start starts", servers
+        self.like: Server | None = None
+        self.model, self.key = rules.model, rules.key
+        self._rules, self._folder, self._book = rules, folder / LOGS, StartBook()
         self._running: dict[int, ServerProcess] = {}
         self._addresses: dict[int, Address] = {}
-        self._starts: list[dict[str, Any]] = []
-        self._counts = _Counts()
-        self._failed_in_a_row = 0
-        self._like: Server | None = None
         here = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
         self._free_cores = here if rules.cores is not None else []
         if rules.cores is not None and servers * rules.cores > len(here):
@@ -89,42 +80,14 @@ class ServerLauncher:
             process.forget()
         self._running.clear()
 
-    # Before the run.
+    @property
+    def running(self) -> Collection[int]:
+        """The servers whose processes were started and not stopped."""
+        return self._running.keys()
 
-    def first(self) -> Server:
-        """Start server 0 and probe it: others are like it. Raises UserError."""
-
-        async def started() -> Server:
-            try:
-                await self.start(0)
-            except NotReady as error:
-                raise UserError(f"the server that http.start starts is of no use: {error}") from None
-            return await probe(self._running[0].address, self._rules.model, self._rules.key, 60.0)
-
-        self._like = asyncio.run(started())
-        return self._like
-
-    def others(self, numbers: Sequence[int]) -> tuple[Server, ...]:
-        """Start these servers at the same time; stop server 0 if it is not among them. Raises UserError."""
-
-        async def started() -> None:
-            wanted = [number for number in numbers if number not in self._running]
-            try:
-                await asyncio.gather(*[self.start(number) for number in wanted])
-            except NotReady as error:
-                raise UserError(f"a server that http.start starts is of no use: {error}") from None
-            for number in set(self._running) - set(numbers):
-                await self.stop(number)
-
-        asyncio.run(started())
-        return tuple([self.server(number) for number in range(self._servers)])
-
-    # At any time.
-
-    def server(self, number: int) -> Server:
-        """The server as it runs now or ran last; at ``NOWHERE`` if it was never started."""
-        assert self._like is not None, "server 0 was not probed"
-        return replace(self._like, address=self._addresses.get(number, NOWHERE))
+    def address(self, number: int) -> Address:
+        """Where a server is, or was last; ``NOWHERE`` if it was never started."""
+        return self._addresses.get(number, NOWHERE)
 
     async def why_ended(self, number: int) -> str:
         """How the process of a server ended that does not answer; empty if it runs on."""
@@ -141,16 +104,14 @@ class ServerLauncher:
         until_ns = time.monotonic_ns() + round(self._rules.timeout_s * NS_PER_S)
         process = self._launched(number)
         try:
-            await process.listed(self._rules.key, until_ns)
-            await self._answers(process.address, until_ns)
+            await process.listed(self.key, until_ns)
+            await first_answer(process.address, self.model, self.key, until_ns)
             process.answered()
         except BaseException as error:
             process.kill()
             await asyncio.shield(self.stop(number, failed=isinstance(error, NotReady)))
             raise
-        self._failed_in_a_row = 0
-        later = any(start["server"] == number for start in self._starts)
-        self._starts.append({**process.report(), "kind": "warm" if later else "cold"})
+        self._book.started(number, process.report())
 
     def _launched(self, number: int) -> ServerProcess:
         port = _free_port()
@@ -167,18 +128,6 @@ class ServerLauncher:
         self._addresses[number] = process.address
         return process
 
-    async def _answers(self, address: Address, until_ns: int) -> None:
-        left_s, key = max(0.0, (until_ns - time.monotonic_ns()) / NS_PER_S), self._rules.key
-        try:
-            async with asyncio.timeout(left_s):
-                name, _ = await model_of(address, self._rules.model, key, left_s)
-                dialect, _, _ = await kind_of(address, key, left_s)
-                wish = Wish(name, tuple(range(1, 9)), _FIRST_TOKENS, "servetwin-ready")
-                async for _ in tokens_of(address, dialect, wish, key):
-                    pass
-        except (OSError, Refused, ValueError) as error:
-            raise NotReady(f"it does not answer a first request ({error or type(error).__name__})") from None
-
     async def stop(self, number: int, failed: bool = False) -> None:
         """End a server and free its port and cores; nothing if none runs."""
         process = self._running.get(number)
@@ -190,39 +139,18 @@ class ServerLauncher:
             del self._running[number]
             self._free_cores = sorted([*self._free_cores, *process.cores])
         if failed:
-            self._counts.failed += 1
-            self._failed_in_a_row += 1
-            return
-        self._counts.killed += killed
-        self._counts.terminated += not killed
-        self._counts.stop_s.append(time.monotonic() - began_s)
+            self._book.failed()
+        else:
+            self._book.ended(killed, time.monotonic() - began_s)
 
     @property
     def gives_up(self) -> bool:
         """Whether starts have failed so often that another would fail too."""
-        return self._failed_in_a_row >= _MOST_FAILURES
+        return self._book.gives_up
 
     def report(self) -> dict[str, Any]:
         """What summary.json says in ``real.starts``; ``cold``: the first start of each server."""
-        counts = self._counts
-        return {
-            "servers": self._starts,
-            "cold": _means([start for start in self._starts if start["kind"] == "cold"]),
-            "warm": _means([start for start in self._starts if start["kind"] == "warm"]),
-            "failed": counts.failed,
-            "stopped": {"by_sigterm": counts.terminated, "by_sigkill": counts.killed},
-            "stop_s": sum(counts.stop_s) / len(counts.stop_s) if counts.stop_s else None,
-        }
-
-
-def _means(starts: Sequence[dict[str, Any]]) -> dict[str, float]:
-    """The means over starts of each phase that all of them have."""
-    names = ["process_s", "first_log_s", "listens_s", "listed_s", "ready_s"]
-    return {
-        name: sum([start[name] for start in starts]) / len(starts)
-        for name in names
-        if starts and all(name in start for start in starts)
-    }
+        return self._book.report()
 
 
 def _free_port() -> int:

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from realexec.http.client import Address, get_text
 from realexec.http.dialects import MISFIT
+from realexec.http.instance_launcher import NotReady
 from realexec.http.server_keeper import BY_SIGNAL, KILL, TERMINATE
 from realexec.http.start_log import phases_of
 from serving.record.json_text import json_data
@@ -23,15 +24,12 @@ LOOK_S: Final = 0.05
 _ROOT: Final = str(Path(__file__).resolve().parents[2])
 _KEEPER: Final = """import sys
 sys.path.insert(0, sys.argv.pop(1))
+from realexec.http.instance_launcher import NotReady
 from realexec.http.server_keeper import main
 sys.exit(main())"""
 _ANSWER_S: Final = 5.0  # a server that is still loading may hold a request
 _TAIL_LINES: Final = 3
 _MOST_LOG_BYTES: Final = 1 << 24
-
-
-class NotReady(Exception):
-    """A server that was started does not serve."""
 
 
 class ServerProcess:
@@ -135,7 +133,6 @@ class ServerProcess:
     def report(self) -> dict[str, Any]:
         """What summary.json says of this start."""
         return {
-            "server": self.number,
             "port": self.address.port,
             "cores": list(self.cores),
             "log": f"{self.log.parent.name}/{self.log.name}",

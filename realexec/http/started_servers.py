@@ -1,10 +1,9 @@
-"""Starts and stops instances as processes of servers: ``Load`` to ``ReleaseGpus``."""
+"""Starts and stops instances by a launcher of servers: ``Load`` to ``ReleaseGpus``."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 
-from realexec.http.server_launcher import ServerLauncher
-from realexec.http.server_process import NotReady
+from realexec.http.instance_launcher import InstanceLauncher, NotReady, server_of
 from realexec.http.server_state import ServerState, check_gpus
 from serving.vocabulary.actions import AllocateGpus, Load, ReleaseGpus, StopLoad
 from serving.vocabulary.errors import UserError
@@ -20,7 +19,7 @@ class StartedServers:
     def __init__(
         self,
         states: Sequence[ServerState],
-        launcher: ServerLauncher,
+        launcher: InstanceLauncher,
         *,
         tell: Callable[[Event], None],
         serves: Callable[[int], None],
@@ -63,14 +62,14 @@ class StartedServers:
             del self._loads[action.load]
             self._tell(LoadStopped(action.load, 0, 0, str(error), first))
             if self._launcher.gives_up:
-                self._fault(UserError(f"servers that http.start starts are of no use: {error}"))
+                self._fault(UserError(f"a {self._launcher.what} is of no use again and again: {error}"))
             return
         except Exception as error:
             self._fault(error)
             return
         del self._loads[action.load]
         state = self._states[number]
-        state.server, state.asleep, state.lost = self._launcher.server(number), False, False
+        state.server, state.asleep, state.lost = server_of(self._launcher, number), False, False
         self._serves(number)
         self._tell(Loaded(action.load, 0, last - first, True, first))
 
@@ -93,8 +92,11 @@ class StartedServers:
         task.add_done_callback(self._stops.discard)
 
     async def _stopped(self, number: int) -> None:
-        async with self._locks[number]:
-            await self._launcher.stop(number)
+        try:
+            async with self._locks[number]:
+                await self._launcher.stop(number)
+        except Exception as error:
+            self._fault(error)
 
     async def close(self) -> None:
         """End starts under way, and wait for servers that stop; others run on, for the check of tokens."""

@@ -12,9 +12,9 @@ from typing import Any, Final
 
 from realexec.http.dialects import ServerLoad
 from realexec.http.handover import Roles, Work, Works
+from realexec.http.instance_launcher import InstanceLauncher
 from realexec.http.probe import Server, forget, is_alive, page_of
 from realexec.http.server_counters import ServerCounters, counters_of
-from realexec.http.server_launcher import ServerLauncher
 from realexec.http.server_state import HttpCounts, ServerState, Times
 from realexec.http.sleep_mode import SleepMode
 from realexec.http.started_servers import StartedServers
@@ -149,7 +149,7 @@ class HttpWorld:
         times: Times,
         clock: Callable[[], int],
         roles: Roles | None = None,
-        launcher: ServerLauncher | None = None,
+        launcher: InstanceLauncher | None = None,
     ) -> None:
         self.states = [ServerState(server=server) for server in servers]
         self._launcher = launcher

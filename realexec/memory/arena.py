@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from realexec.memory.shared_copies import SharedCopies
 from serving.vocabulary.errors import UserError
 
 ALIGN_BYTES: Final = 64  # a cache line, and enough for every dtype and vector width of torch
@@ -53,29 +54,36 @@ class Arena:
         self._taken: dict[int, int] = {}
 
     @classmethod
-    def create(cls, size_bytes: int, touched_bytes: int | None = None) -> "Arena":
+    def create(
+        cls, size_bytes: int, touched_bytes: int | None = None, copies: SharedCopies | None = None
+    ) -> "Arena":
         """Create an arena of zeros; UserError if the machine does not have enough memory.
 
         ``touched_bytes``: how many of its first bytes are allocated at the start, None: all. The others take
-        no memory until they are written.
+        no memory until they are written. ``copies``: memory that takes the place of its first bytes.
         """
         if size_bytes < 1:
             raise ValueError(f"an arena has at least 1 byte, not {size_bytes}")
         whole = _whole_pages(size_bytes) + PAGE_BYTES
         touched_bytes = whole if touched_bytes is None else min(_whole_pages(touched_bytes), whole)
-        _refuse_more_than_there_is(touched_bytes)
+        begin = 0 if copies is None else copies.size_bytes
+        own_bytes = max(touched_bytes - begin, 0)
+        _refuse_more_than_there_is(own_bytes)
         descriptor, path = _backing()
         try:
             os.ftruncate(descriptor, whole)
-            if touched_bytes and hasattr(os, "posix_fallocate"):
-                os.posix_fallocate(descriptor, 0, touched_bytes)
+            if own_bytes and hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(descriptor, begin, own_bytes)
             status = os.fstat(descriptor)
             handle = {
                 "path": path, "pid": os.getpid(), "device": status.st_dev, "inode": status.st_ino,
                 "size_bytes": size_bytes, "touched_bytes": touched_bytes,
+                "copies": None if copies is None else copies.handle,
             }  # fmt: skip
             _keep_size(descriptor)
             arena = cls(descriptor, size_bytes, handle, owned=True)
+            if copies is not None:
+                copies.lay_over(arena._map)
         except OSError as error:
             os.close(descriptor)
             raise _too_large(size_bytes, str(error)) from None
@@ -98,6 +106,10 @@ class Arena:
             if size_bytes < 1 or status.st_size != _whole_pages(size_bytes) + PAGE_BYTES:
                 raise ValueError(f"the arena at {handle['path']} does not have {size_bytes} bytes")
             arena = cls(descriptor, size_bytes, dict(handle), owned=False)
+            if handle["copies"] is not None:
+                copies = SharedCopies.attach(handle["copies"], int(handle["copies"]["size_bytes"]))
+                copies.lay_over(arena._map)
+                copies.close()
         except BaseException:
             os.close(descriptor)
             raise

@@ -83,8 +83,12 @@ class RequestKV:
 
     def read(self, layer: int, end: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Views of the keys and values of positions [0, end), each [1, kv heads, end, head dim]."""
-        pairs = self._tensor[layer - self.shape.layers.first, :end].permute(1, 2, 0, 3)
+        pairs = self.pairs(layer, end).permute(1, 2, 0, 3)
         return pairs[0][None], pairs[1][None]
+
+    def pairs(self, layer: int, end: int) -> torch.Tensor:
+        """View of positions [0, end), each keys and values: [end, 2, kv heads, head dim]."""
+        return self._tensor[layer - self.shape.layers.first, :end]
 
     def ranges(self, first: int, last: int, start: int, end: int) -> list[ByteRange]:
         """Byte ranges of positions [start, end) of layers [first, last); the same order on every worker."""

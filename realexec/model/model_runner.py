@@ -12,10 +12,10 @@ from typing import Any, Final, NamedTuple
 import torch
 
 from realexec.memory.tensor_memory import HeapMemory, Memory, Region
+from realexec.model.batched_attention import BatchedAttention
 from realexec.model.chunk_cuts import SMALL_PRODUCT_ROWS
 from realexec.model.decoder_layer import (
     Rotation,
-    attend,
     attend_chunk,
     attended_positions,
     finish,
@@ -86,6 +86,9 @@ class ModelRunner:
         self._layers = self._model.model.layers
         heads, head_dim = self.spec.config.num_key_value_heads, self._layers[0].self_attn.head_dim
         self.kv_shape = KvShape(self.layers, heads, head_dim, self.spec.dtype)
+        self.attention = BatchedAttention(
+            self.kv_shape, self.spec.config.num_attention_heads, batch_size, self.spec.device
+        )
         for unit in self.weights.layout.units:
             _assign(self._model, self.weights.tensors(unit))
             if filled:
@@ -162,17 +165,17 @@ class ModelRunner:
         """Run ``layers`` over a decode batch; every live row attends to its own KV at its own length."""
         dummies = hidden.shape[0] - len(batch)
         self._require(*range(layers.first + 1, layers.last + 1))
+        plan = self.attention.plan(batch)
         rotation = self._rotation(hidden, [*(row.position for row in batch), *[0] * dummies])
         for index in range(layers.first, layers.last):
             layer = self._layers[index]
             queries, keys, values = project(layer, hidden, rotation)
             # Per row, keys and values: one position of a request's KV.
-            pairs = torch.cat((keys, values)).permute(2, 0, 1, 3).unbind()
-            attended = []
-            for query, pair, row in zip(queries.split(1, dim=2), pairs, batch):
+            pairs = torch.cat((keys, values)).permute(2, 0, 1, 3)
+            for pair, row in zip(pairs.unbind(), batch):
                 row.kv.write_one(index, row.position, pair)
-                attended.append(attend(layer, query, *row.kv.read(index, row.position + 1)))
-            hidden = finish(layer, hidden, torch.cat(attended))
+            attended = plan.attend(index, layer, batch=batch, queries=queries, pairs=pairs)
+            hidden = finish(layer, hidden, attended)
         return hidden
 
     def greedy(self, hidden: torch.Tensor) -> list[int]:

@@ -44,6 +44,7 @@ class TcpTransport:
     def _serve(self, channel: Channel) -> None:
         """Answer one peer's reads until it disconnects."""
         channel.set_buffers(BUFFER_BYTES)
+        channel.send_unpaced_within_host()
         while True:
             self._answer(channel, *channel.receive())
 

@@ -21,8 +21,12 @@ from realexec.wire.frames import (
 _READ_BYTES: Final = 1 << 14
 # sendmsg(2) and recvmsg(2) take at most 1,024 buffers on Linux (IOV_MAX).
 MOST_VIEWS: Final = 512
-# Bytes per system call: with more, they leave the processor's cache between one side's copy and the other's.
+# Most bytes received per system call: with more, they leave the processor's cache before the receiver's copy.
 MOVED_BYTES: Final = 256 << 10
+# Most bytes sent per system call: the sender is woken less often, and the receiver takes the first of them
+# meanwhile. Over loopback 2 MB then took 1 / 1.27 of the time that they took by 256 KiB.
+SENT_BYTES: Final = 1 << 20
+_UNPACED: Final = b"reno"  # Linux always has it and lets every user choose it
 _TOO_LONG: Final = "the peer took too long"
 Bytes = bytes | bytearray | memoryview
 
@@ -41,12 +45,16 @@ class Channel:
 
     def send(self, head: dict[str, Any], payload: Bytes = b"") -> None:
         """Send a frame; returns when the system has all of it. ChannelClosed if the connection has ended."""
-        self.send_views([encoded(head, len(payload)), payload] if len(payload) else [encoded(head, 0)])
+        frame = encoded(head, len(payload))
+        self.send_views([frame + payload] if len(payload) <= _READ_BYTES else [frame, payload])
 
     def send_views(self, views: Sequence[Bytes]) -> None:
         """Send these bytes one after the other, with no other thread's bytes in between."""
         with self._sending:
             try:
+                if len(views) == 1 and len(views[0]) <= _READ_BYTES:
+                    self._socket.sendall(views[0])
+                    return
                 for batch in _batches(views):
                     self._send_some(batch)
             except (OSError, ValueError) as error:
@@ -151,6 +159,17 @@ class Channel:
         for which in (socket.SO_SNDBUF, socket.SO_RCVBUF):
             self._socket.setsockopt(socket.SOL_SOCKET, which, size_bytes)
 
+    def send_unpaced_within_host(self) -> None:
+        """Within one host, send without pacing: BBR, which a system may use for networks, sends by timers.
+
+        Over loopback 2 MB then took 1 / 1.22 of the time. Connections to other hosts keep the system's way.
+        """
+        if self._socket.family != socket.AF_INET or not hasattr(socket, "TCP_CONGESTION"):
+            return
+        with contextlib.suppress(OSError):  # closed meanwhile, or a system without Reno
+            if self._socket.getsockname()[0] == self._socket.getpeername()[0]:
+                self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, _UNPACED)
+
     def set_timeout(self, silence_s: float | None) -> None:
         """Make a receive without data for ``silence_s`` raise TimeoutError; None waits for ever."""
         self._socket.settimeout(silence_s)
@@ -237,14 +256,14 @@ class Channel:
 def _batches(views: Sequence[Bytes]) -> Iterator[list[memoryview]]:
     """Split the buffers into groups, one for each system call."""
     batch: list[memoryview] = []
-    room = MOVED_BYTES
+    room = SENT_BYTES
     for whole in views:
         view = memoryview(whole)
-        for begin in range(0, len(view), MOVED_BYTES):
-            part = view[begin : begin + MOVED_BYTES]
-            if len(part) > room or len(batch) == MOST_VIEWS:
+        while len(view):
+            if not room or len(batch) == MOST_VIEWS:
                 yield batch
-                batch, room = [], MOVED_BYTES
+                batch, room = [], SENT_BYTES
+            part, view = view[:room], view[room:]
             batch.append(part)
             room -= len(part)
     if batch:

@@ -3,6 +3,7 @@
 import json
 import struct
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 MAGIC: Final = b"SvTw"
@@ -35,9 +36,16 @@ _decode = json.JSONDecoder().raw_decode
 _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
 
 
+@lru_cache(64)
+def _text_of(key: str, value: str) -> bytes:
+    """A head of one text, in JSON: that of every message, so of few kinds."""
+    return _encode({key: value}).encode()
+
+
 def encoded(head: dict[str, Any], payload_bytes: int) -> bytes:
     """Encode header and head; the payload follows them unchanged."""
-    text = _encode(head).encode()
+    items = [*head.items()]
+    text = _text_of(*items[0]) if len(items) == 1 and type(items[0][1]) is str else _encode(head).encode()
     return _HEADER.pack(MAGIC, VERSION, len(text), payload_bytes) + text
 
 

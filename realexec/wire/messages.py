@@ -22,6 +22,8 @@ class Open(NamedTuple):
     layers. ``models``: the keys of each model of the run, if there are several; ``model``: the number of the
     first one in this slot. ``bind``: the address of its host at which peers reach it, for transports between
     hosts. ``stages``: batches pass through workers that have one stage each and send each other messages.
+    ``copies``: where all workers of a machine have the parameters that ``host`` asks for
+    (`realexec.memory.shared_copies`); None: this worker has them for itself.
     """
 
     slot: int
@@ -36,6 +38,7 @@ class Open(NamedTuple):
     model: int = 0
     bind: str = "127.0.0.1"
     stages: bool = False
+    copies: Any = None
 
 
 class Meet(NamedTuple):

@@ -1,9 +1,11 @@
 """The parameters in a worker's memory: a part of one model on the GPU, whole models on the host."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from functools import cache
 from typing import Any
 
+from realexec.memory.shared_copies import SharedCopies
 from realexec.memory.tensor_memory import HostMemory, Memory, Region
 from realexec.model.layer_layout import LayerLayout
 from realexec.model.models import model_spec
@@ -38,14 +40,18 @@ class HostedModels:
         return self.specs[model].layout(span, self._units(model))
 
 
-def copies_on_host(models: HostedModels, memory: HostMemory) -> list[Weights]:
-    """Put every model, whole, into the host's memory."""
-    copies = []
-    for number, spec in enumerate(models.specs):
-        weights = Weights(models.layout(number, None), memory, spec.dtype)
-        for unit in weights.layout.units:
-            weights.fill(unit, models.sources[number])
-        copies.append(weights)
+def copies_on_host(
+    models: HostedModels, memory: HostMemory, shared: SharedCopies | None = None
+) -> list[Weights]:
+    """Have every model, whole, in the host's memory; in ``shared`` memory the first worker puts them."""
+    copies = [
+        Weights(models.layout(number, None), memory, spec.dtype) for number, spec in enumerate(models.specs)
+    ]
+    with nullcontext(True) if shared is None else shared.filling() as missing:
+        for weights, source in zip(copies, models.sources, strict=True):
+            for unit in weights.layout.units if missing else ():
+                weights.fill(unit, source)
+            weights.whole.update(weights.layout.units)
     return copies
 
 

@@ -56,6 +56,7 @@ class Peers:
         self._ahead = transport in AHEAD
         self._alone = transport in ONE_HOST  # reads need no action by the peer
         self._paths = paths
+        self._limited = frozenset(() if paths is None else paths.handle["shapes"])
         self._addresses: list[Mapping[str, Any]] = []
         self._links: dict[int, Link] = {}
         self._linking = threading.Lock()
@@ -127,8 +128,7 @@ class Peers:
 
     def _known(self, *names: str) -> list[str]:
         """Select the paths that have a rate limit."""
-        shapes = {} if self._paths is None else self._paths.handle["shapes"]
-        return [name for name in names if name in shapes]
+        return [name for name in names if name in self._limited]
 
     def close(self) -> None:
         """Close all links and the transport."""

@@ -9,6 +9,7 @@ import torch
 
 from realexec.memory.arena import ALIGN_BYTES, Arena
 from realexec.memory.device import CPU, device_for, device_of
+from realexec.memory.shared_copies import SharedCopies
 from realexec.memory.tensor_memory import ArenaMemory, ByteRange, HostMemory, Region
 from realexec.model.held_request import HeldRequest
 from realexec.model.kv import KvFull
@@ -55,14 +56,21 @@ class SlotMemory:
         self._models = HostedModels(models, seed)
         sizes = [self._models.layout(number, None).size_bytes for number in range(len(self._models))]
         copies = sum(sizes) + ALIGN_BYTES * len(sizes) if message.host else 0
+        shared = SharedCopies.attach(message.copies, copies) if copies and message.copies else None
+        copies = copies if shared is None else shared.size_bytes
         device, direct = device_of(devices["device"]), message.transport in DIRECT
         # Data that only the host uses lies first: the device has no memory for it. Peers read everything else
         # in the arena, or in the device's own memory; in that case the arena needs no pages for it.
         touched_bytes = copies if direct and device.own_memory else None
-        arena = Arena.create(max(sizes) + copies + message.kv_bytes + SPARE_BYTES, touched_bytes)
-        host = copies_on_host(self._models, HostMemory(arena)) if message.host else []
+        arena = Arena.create(max(sizes) + copies + message.kv_bytes + SPARE_BYTES, touched_bytes, shared)
+        host = copies_on_host(self._models, HostMemory(arena), shared) if message.host else []
         ends = [copy.region.offset + copy.region.size_bytes for copy in host]
         first = -(-max(ends, default=0) // ALIGN_BYTES) * ALIGN_BYTES
+        if shared is not None:
+            if shared.size_bytes > first:  # the last page is shared too, so nothing else may lie there
+                arena.take(shared.size_bytes - first)
+            first = shared.size_bytes
+            shared.close()
         self._memory = ArenaMemory(arena, device, first, direct)
         self._later, self._batch_size = later, batch_size
         # Where KV lies: in memory that peers can read, if KV is to move at all; None: on the heap.

@@ -18,6 +18,7 @@ from realexec.world.report import CpuTime, Moved, RunReport
 from realexec.world.reported import Reported
 from realexec.world.slots import Pool, Slots
 from realexec.world.tracking import Tracker
+from realexec.world.unreported import UnreportedSteps
 from serving.vocabulary.actions import Action
 from serving.vocabulary.events import Closing, Event, Opened, Woke
 from serving.vocabulary.step_counts import StepCounts, register
@@ -137,17 +138,19 @@ class Execution:
         self._report_timeout_ns = int(report_timeout_s * NS_PER_S)
         self._look_ns = 0
         self._opens = opens
+        self.start_ns = time.monotonic_ns()
         asked = controller.step_counts
         measures = asked is not None and asked.measures
         source = Reported(tracker.measures() if measures else None)
-        self._counts = register(asked, source, journal is not None)
+        # Scalers that ask what was measured of requests need each report at once.
+        self._unreported = UnreportedSteps(source, self.start_ns) if asked and not measures else None
+        self._counts = register(asked, self._unreported or source, journal is not None)
         self._idle_looks = 0
         self._held = HeldReports(world.slots)
         self._lost: list[tuple[int, str]] = []
         self._closed = False  # whether the controller has received `Closing`
         self._decide_ns = array("q")
         self._costs = Costs(pool.workers)
-        self.start_ns = time.monotonic_ns()
 
     def run(
         self, arrivals: Arrivals, on_progress: Callable[[int, int], None] | None, start_s: float
@@ -225,10 +228,7 @@ class Execution:
         world, replica = self._world, self._world.slots.replica_at(slot)
         if isinstance(message, StepsDone):
             assert replica is not None
-            self._costs.stepped(message.cpu_ns)
-            finished = self._tracker.ran(replica, message, self.start_ns)
-            world.finished(finished, replica)
-            return world.runs.ran(replica, message._replace(finished=finished), self._now_ns())
+            return self._steps_done(replica, message)
         if isinstance(message, RoundsDone):
             for _, _, cpu_ns, read_cpu_ns in message.costs:
                 self._costs.stepped(cpu_ns)
@@ -247,11 +247,25 @@ class Execution:
             self._costs.read(message.cpu_ns)
             world.sends.fetched(message)
         elif isinstance(message, Died):
+            if self._unreported is not None and replica is not None:
+                self._unreported.lose(replica)
             self._lost.append((slot if replica is None else replica, message.cause))
             world.lose(slot, message.cause, self._opens)
         else:
             raise RuntimeError(f"worker {slot} sent {message!r} during the run")
         return world.facts.popleft() if world.facts else None
+
+    def _steps_done(self, replica: int, message: StepsDone) -> Event | None:
+        """Account for a worker's report of steps; None if nothing is to be decided after them."""
+        self._costs.stepped(message.cpu_ns)
+        if self._unreported is not None:
+            if self._unreported.keeps(replica, message):
+                self._world.runs.heard(replica, self._now_ns())
+                return None
+            message = self._unreported.event(replica, message)
+        finished = self._tracker.ran(replica, message, self.start_ns)
+        self._world.finished(finished, replica)
+        return self._world.runs.ran(replica, message._replace(finished=finished), self._now_ns())
 
     def _handle(self, event: Event) -> None:
         now_ns = self._now_ns()

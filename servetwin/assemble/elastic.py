@@ -109,7 +109,7 @@ def elastic_of(config: RunConfig, prototypes: Mapping[str, Replica], estimates: 
         park_ns=round(system.instances.keep_parameters_ms * NS_PER_MS),
         signals=signals,
         grace_ns=None if system.instances.drain_s is None else round(system.instances.drain_s * NS_PER_S),
-        keeps_lost_gpus=config.world == HTTP and config.http.start is not None,
+        keeps_lost_gpus=config.world == HTTP and config.http.starts,
     )
     provisioner = make_policy("system/provision", system.provision, estimates=estimates)
     live: LivePolicy | None = None

@@ -8,7 +8,7 @@ from policies.migration_victims import NextVictim
 from servetwin.assemble.hosted import hosted_models
 from servetwin.assemble.streams import seed_of
 from servetwin.config.config import RunConfig
-from servetwin.config.migration_config import LAST_STAGES, control_ms
+from servetwin.config.migration_config import LAST_STAGES, WITHIN_STEP, control_ms
 from servetwin.config.policy.make import make_policy
 from serving.composition import MigrationParts
 from serving.kv.migration_rules import MigrationRules, Mode
@@ -32,13 +32,14 @@ def migration_of(
     rules = {
         model.name: MigrationRules(
             mode=cast(Mode, moving.mode),
-            last_stage_blocks=LAST_STAGES[moving.last_stage],
+            last_stage_blocks=LAST_STAGES.get(moving.last_stage, 0),
             max_stages=moving.max_stages,
             control_ns=round(control_ms(moving, model.tp) * NS_PER_MS),
             kv_bytes=model.kv_bytes,
             max_num_seqs=config.engine.max_num_seqs,
             into_loading=moving.into_loading,
             slowdown_ppm=0 if config.kind == "realexec" else round(moving.slowdown * _MILLION),
+            last_within_step=moving.last_stage == WITHIN_STEP,
         )
         for model in hosted_models(config)
     }

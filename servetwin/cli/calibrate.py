@@ -46,7 +46,7 @@ def calibrate(words: Sequence[str]) -> int:
     lines = [
         *(f"{count} measurements of a calibration that was stopped were used" for count in resumed),
         *(server_lines_of(record) if of_server else lines_of(record)),
-        f"profile in {config.out}: write {_use_of(config.out, record)}",
+        f"profile in {config.out}: write {' '.join(words_of_profile(config.out, record))}",
     ]
     tell(record, lines, as_json, f"; the profile is in {config.out}")
     return 0
@@ -61,16 +61,21 @@ def with_server(words: Sequence[str]) -> list[str]:
     return keys
 
 
-def _use_of(out: str, record: Mapping[str, Any]) -> str:
+def words_of_profile(out: str, record: Mapping[str, Any]) -> list[str]:
     """The words of a run that uses the profile."""
-    words = [f"engine.profile={out}"]
+    words = [*words_of_engine(record), f"engine.profile={out}"]
     if record.get("front_end"):
         words.append(f"engine.front_end={out}/front_end.yaml")
+    return words
+
+
+def words_of_engine(record: Mapping[str, Any]) -> list[str]:
+    """The engine of the server that was measured, with its limits."""
     server = record.get("server", {})
-    if server.get("kind") == "vllm":
-        limits = [f"engine.{name}={record[name]}" for name in ("max_num_seqs", "max_num_batched_tokens")]
-        words = ["engine=vllm_v1", f"engine.version={server['version']}", *limits, *words]
-    return " ".join(words)
+    if server.get("kind") != "vllm":
+        return []
+    limits = [f"engine.{name}={record[name]}" for name in ("max_num_seqs", "max_num_batched_tokens")]
+    return ["engine=vllm_v1", f"engine.version={server['version']}", *limits]
 
 
 def server_lines_of(record: Mapping[str, Any]) -> list[str]:

@@ -17,6 +17,7 @@ from servetwin.compare.errors import STATISTICS
 from servetwin.compare.formats import FORMATS, read_any
 from servetwin.compare.measured import MeasuredRun, MeasuredStatistics
 from servetwin.compare.own_result import Result, read_result
+from servetwin.compare.run_names import SIMULATED, two_names
 from servetwin.compare.statistics_file import BY_STATISTICS, compare_statistics
 from servetwin.config.overrides import Wanted, echo
 from servetwin.report.number_text import NOTHING, duration
@@ -32,11 +33,10 @@ KEYS: Final = {
 }
 _WIDTH: Final = 110
 _LEGEND: Final = (
-    "simulated and measured are means, the errors simulated / measured - 1; each: the differences of single "
-    "requests, summed / the sum measured"
+    "{0} and {1} are means, the errors {0} / {1} - 1; each: the differences of single requests, summed / the "
+    "sum of {1}"
 )
-_PART_HEADS: Final = ("simulated", "measured", "difference", "share of error")
-_PART_WIDTHS: Final = (11, 11, 13, 16)
+_LEAST_CELL: Final = 11
 _USE: Final = "write servetwin compare DIR MEASURED"
 
 
@@ -55,10 +55,10 @@ def compare(words: Sequence[str]) -> int:
     paths = [_path(place) for place in places]
     if compare_sweeps.are_sweeps(paths):
         return compare_sweeps.answer(paths, options)
-    if are_repeats(paths):
-        return compare_repeats.answer(paths, options)
     if are_runs(paths, options):
         return compare_runs.answer(paths, options)
+    if are_repeats(paths):
+        return compare_repeats.answer(paths, options)
     _refuse_more(paths)
     options = _options_of_measured(words[2:])
     result = read_result(_path(places[0]))
@@ -69,7 +69,9 @@ def compare(words: Sequence[str]) -> int:
             data = {"decisions": compare_repeats.matched_data(decided[0])} if decided else {}
             print(json.dumps(comparison | data, indent=2, allow_nan=False))
         else:
-            decision_text = ["", *compare_repeats.decision_lines(decided)] if decided else []
+            decision_text = (
+                ["", *compare_repeats.decision_lines(decided, names=_names(comparison))] if decided else []
+            )
             print("\n".join([*lines_of(comparison), *decision_text]))
     return 0
 
@@ -120,14 +122,17 @@ def _options(words: Sequence[str]) -> dict[str, Any]:
 def lines_of(comparison: Mapping[str, Any]) -> Iterator[str]:
     """Return the comparison as readable lines."""
     simulated, measured, matched = comparison["simulated"], comparison["measured"], comparison["matched"]
-    finished = simulated["requests"]["finished"]
-    yield f"simulated  {simulated['folder']}: {simulated['imitates']}, {finished:,} requests finished"
+    finished, names = simulated["requests"]["finished"], _names(comparison)
+    wide = max(len("compared"), *map(len, names))
+    like = f"{simulated['imitates']}, " if simulated["name"] == SIMULATED else ""
+    yield f"{names[0]:{wide}}  {simulated['folder']}: {like}{finished:,} requests finished"
     requests, failed = (_counted(measured[name]) for name in ("requests", "failed"))
-    yield f"measured   {measured['path']} ({measured['format']}): {requests} requests, {failed} failed"
+    where = f"{measured['path']} ({measured['format']})"
+    yield f"{names[1]:{wide}}  {where}: {requests} requests, {failed} failed"
     if matched["by"] == BY_STATISTICS:
-        yield f"compared   {matched['by']}, of which none is paired"
+        yield f"{'compared':{wide}}  {matched['by']}, of which none is paired"
     else:
-        yield f"matched    {matched['requests']:,} requests by {matched['by']}"
+        yield f"{'matched':{wide}}  {matched['requests']:,} requests by {matched['by']}"
     yield ""
     yield from _error_table(comparison)
     yield from _range_table(comparison)
@@ -140,24 +145,37 @@ def lines_of(comparison: Mapping[str, Any]) -> Iterator[str]:
         yield from textwrap.wrap(_plain(remark), _WIDTH, subsequent_indent="  ")
 
 
+def _names(comparison: Mapping[str, Any]) -> tuple[str, str]:
+    """Return what both sides are."""
+    return two_names(comparison["simulated"]["name"], comparison["measured"].get("name", "measured"))
+
+
+def _widths(names: Sequence[str]) -> list[int]:
+    return [max(_LEAST_CELL, len(name) + 2) for name in names]
+
+
 def _counted(number: int | None) -> str:
     return NOTHING if number is None else f"{number:,}"
 
 
 def _error_table(comparison: Mapping[str, Any]) -> Iterator[str]:
     """Return one row per regime and metric."""
-    head = "".join(f"{name:>9}" for name in STATISTICS)
-    yield f"{'error':10}{'requests':>9}  {'metric':7}{'simulated':>11}{'measured':>11}{head}{'each':>9}"
+    names = _names(comparison)
+    widths = _widths(names)
+    head = "".join(f"{name:>{width}}" for name, width in zip(names, widths, strict=True))
+    head += "".join(f"{name:>9}" for name in STATISTICS)
+    yield f"{'error':10}{'requests':>9}  {'metric':7}{head}{'each':>9}"
     for regime, metrics in comparison["errors"].items():
         for key, label in LATENCIES:
             entry = metrics.get(key)
             if entry is None:
                 continue
-            means = "".join(f"{duration(entry[side]['mean']):>11}" for side in ("simulated", "measured"))
+            sides = zip(("simulated", "measured"), widths, strict=True)
+            means = "".join(f"{duration(entry[side]['mean']):>{width}}" for side, width in sides)
             errors = "".join(f"{_signed(entry['error'][name]):>9}" for name in STATISTICS)
             each = NOTHING if entry["per_request"] is None else f"{entry['per_request']:.1%}"
             yield f"{regime:10}{entry['count']:>9,}  {label:7}{means}{errors}{each:>9}"
-    yield from textwrap.wrap(_LEGEND, _WIDTH)
+    yield from textwrap.wrap(_LEGEND.format(*names), _WIDTH)
     yield ""
 
 
@@ -180,11 +198,15 @@ def _part_table(comparison: Mapping[str, Any]) -> Iterator[str]:
     """Return the parts of the difference of the mean end-to-end time."""
     if not any(comparison["decomposition"].values()):
         return
-    heads = "".join(f"{head:>{width}}" for head, width in zip(_PART_HEADS, _PART_WIDTHS, strict=True))
+    names = _names(comparison)
+    widths = _widths(names)
+    columns = zip((*names, "difference", "share of error"), (*widths, 13, 16), strict=True)
+    heads = "".join(f"{head:>{width}}" for head, width in columns)
     yield f"{'where':10}  {'part':21}{heads}"
     for regime, entries in comparison["decomposition"].items():
         for entry in entries:
-            sides = "".join(f"{duration(entry[side]):>11}" for side in ("simulated_ms", "measured_ms"))
+            both = zip(("simulated_ms", "measured_ms"), widths, strict=True)
+            sides = "".join(f"{duration(entry[side]):>{width}}" for side, width in both)
             share = NOTHING if entry["share_of_error"] is None else f"{entry['share_of_error']:.0%}"
             difference = f"{entry['difference_ms']:+,.1f} ms"
             yield f"{regime:10}  {entry['part']:21}{sides}{difference:>13}{share:>16}"

@@ -1,20 +1,22 @@
 """``servetwin compare SIM REAL REAL ...``: does a simulated run differ more from real ones than they do?"""
 
 import json
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from servetwin.cli.process import telling
 from servetwin.compare.agreement import (
-    AGREES,
-    MOST_RATIO,
     STATISTICS,
     Agreement,
     TimingAgreement,
     agreement_of,
+    journals_of,
 )
-from servetwin.compare.decisions import KINDS, Decision, Matched, Parting, decisions_of, matched
+from servetwin.compare.decisions import KINDS, Decision, Matched, Parting, matched
+from servetwin.compare.repeated import AGREES, FAR, MOST_RATIO, Distances
+from servetwin.compare.run_names import SIMULATED, name_of, two_names
 from servetwin.compare.step_times import WorkRow, send_rows, step_rows
 from servetwin.report.number_text import NOTHING, duration
 from servetwin.report.table import LATENCIES
@@ -65,11 +67,14 @@ def _data(row: WorkRow) -> dict[str, Any]:
 
 
 RED: Final = 1
+REAL: Final = "real"
+_WIDTH: Final = 110
 _LEGEND: Final = (
-    "ratios: simulated / mean of the real runs. D_sim: Kolmogorov-Smirnov distance to a real run, D_repeat: "
-    f"between two real runs, means; a ratio of at most {MOST_RATIO:g} cannot be told from a rerun"
+    "ratios: simulated / real, medians over the real runs. D_sim: Kolmogorov-Smirnov distance to a real run, "
+    "D_repeat: between two real runs, medians. ratio: D_sim / D_repeat with its 95 % interval (blocks "
+    "of arrival time, halves of the runs), a rerun: that of an unusual real run to the others. Differs where "
+    f"all of the interval is above it and above {MOST_RATIO:g}"
 )
-_DECISIONS: Final = "decisions in common with a real run, at whatever time they were taken"
 
 
 def answer(places: Sequence[Path], options: Mapping[str, Any]) -> int:
@@ -87,16 +92,19 @@ def answer(places: Sequence[Path], options: Mapping[str, Any]) -> int:
 
 def lines_of(agreement: Agreement) -> Iterator[str]:
     """Return the verdict as readable lines."""
-    yield f"simulated  {agreement.folders[0]}"
-    yield f"real       {', '.join(str(folder) for folder in agreement.folders[1:])}"
+    names = names_of(agreement.folders)
+    wide = max(map(len, names))
+    yield f"{names[0]:{wide}}  {agreement.folders[0]}"
+    yield f"{names[1]:{wide}}  {', '.join(str(folder) for folder in agreement.folders[1:])}"
     yield ""
-    head = ["timing", "requests", "simulated", "real", *STATISTICS, "D_sim", "D_repeat", "ratio", ""]
+    head = ["timing", "requests", *names, *STATISTICS, "D_sim", "D_repeat", "ratio", "95 %", "a rerun", ""]
     labels = dict(LATENCIES)
     rows = [[labels[metric], *_timing_cells(timing)] for metric, timing in agreement.timing.items()]
     yield from text_table([head, *rows])
-    yield _LEGEND
+    yield from textwrap.wrap(_LEGEND, _WIDTH)
     yield ""
-    yield from decision_lines(agreement.decisions, agreement.repeated)
+    yield from _disturbed_lines(agreement)
+    yield from decision_lines(agreement.decisions, agreement.repeated, names)
     yield from work_lines(agreement.folders[0], agreement.folders[1:])
     for cause in agreement.refused:
         yield f"no agreement is claimed: {cause}"
@@ -104,11 +112,40 @@ def lines_of(agreement: Agreement) -> Iterator[str]:
         yield f"verdict: {AGREES if agreement.agrees else _where_not(agreement)}"
 
 
+def names_of(folders: Sequence[Path]) -> tuple[str, str]:
+    """Return what the first run is, and what the others are."""
+    others = dict.fromkeys(name_of(folder) or REAL for folder in folders[1:])
+    return two_names(name_of(folders[0]) or SIMULATED, " and ".join(others))
+
+
 def _timing_cells(timing: TimingAgreement) -> list[str]:
     ratios = [NOTHING if value is None else f"{value:.2f}" for value in timing.ratios.values()]
     means = [duration(side["mean"]) for side in (timing.simulated, timing.real)]
-    distances = [f"{value:.3f}" for value in (timing.to_real, timing.to_repeat)]
-    return [f"{timing.requests:,}", *means, *ratios, *distances, f"{timing.ratio:.2f}", timing.verdict]
+    kept = timing.kept
+    distances = [f"{value:.3f}" for value in (kept.to_real, kept.to_repeat)]
+    interval = [f"{kept.low:.2f} to {kept.high:.2f}", f"{kept.unusual:.2f}"]
+    verdict = timing.verdict if kept.decides else NOTHING
+    return [f"{timing.requests:,}", *means, *ratios, *distances, f"{kept.ratio:.2f}", *interval, verdict]
+
+
+def _disturbed_lines(agreement: Agreement) -> Iterator[str]:
+    """Return which run was left out, and the verdicts with it."""
+    if agreement.disturbed is None:
+        return
+    labels = dict(LATENCIES)
+    with_it = ", ".join(
+        f"{labels[metric]} {timing.whole.ratio:.2f} {_decided(timing)}"
+        for metric, timing in agreement.timing.items()
+    )
+    yield (
+        f"{agreement.disturbed} was disturbed (its mean is more than {FAR:.0%} from the median of the other "
+        f"runs) and is left out; with it: {with_it}"
+    )
+    yield ""
+
+
+def _decided(timing: TimingAgreement) -> str:
+    return timing.whole.verdict if timing.whole.decides else "decides nothing"
 
 
 def _where_not(agreement: Agreement) -> str:
@@ -117,37 +154,44 @@ def _where_not(agreement: Agreement) -> str:
     return f"differs in {', '.join(apart)}: more than one real run from another"
 
 
-def decision_lines(against: Sequence[Matched], repeated: Sequence[Matched] = ()) -> Iterator[str]:
-    """Return match rates by kind, and the first difference of the simulation to the first real run."""
+def decision_lines(
+    against: Sequence[Matched],
+    repeated: Sequence[Matched] = (),
+    names: tuple[str, str] = (SIMULATED, REAL),
+) -> Iterator[str]:
+    """Return match rates by kind, and the first difference of the first run to the second.
+
+    ``names``: what these runs are.
+    """
     if not against:
         yield "decisions were not compared: write journal=true in all runs"
         return
-    yield _DECISIONS
+    yield f"decisions in common with {names[1]}, at whatever time they were taken"
     head = ["", *KINDS, "all", "median apart"]
-    rows = [["simulated", *_rates(against)], *([["rerun", *_rates(repeated)]] if repeated else [])]
+    rows = [[names[0], *_rates(against)], *([["rerun", *_rates(repeated)]] if repeated else [])]
     yield from text_table([head, *rows])
     parting = against[0].parting
     if parting is None:
         yield "all decisions are the same"
     else:
-        yield from parting_lines(parting)
+        yield from parting_lines(parting, names)
     yield ""
 
 
-def parting_lines(parting: Parting) -> Iterator[str]:
+def parting_lines(parting: Parting, names: tuple[str, str]) -> Iterator[str]:
     """Return the first decision that only one run took, with the event before it."""
     why = {
         "observation": "their controllers received different events",
         "timing": "their controllers received the same event, but earlier events at other times",
     }[parting.cause]
     yield f"first decision that only one of them took ({parting.kind}): {why}"
-    for name, side in (("simulated", parting.first), ("real", parting.second)):
+    for name, side in zip(names, (parting.first, parting.second), strict=True):
         yield f"  {name}: {'no such decision' if side is None else side.text()}"
 
 
 def of_two(simulated: Path, real: Path) -> tuple[Matched, ...]:
     """Match decisions of a simulated run with a real one's; empty if a journal is missing."""
-    ours, theirs = decisions_of(simulated), decisions_of(real)
+    ours, theirs = journals_of((simulated, real))
     return () if ours is None or theirs is None else (matched(ours, theirs),)
 
 
@@ -170,17 +214,37 @@ def as_data(agreement: Agreement) -> dict[str, Any]:
         "timing": {
             metric: {
                 "requests": timing.requests, "simulated": dict(timing.simulated), "real": dict(timing.real),
-                "ratio": timing.ratios, "d_sim": timing.to_real, "d_repeat": timing.to_repeat,
-                "d_sim_over_d_repeat": timing.ratio, "real_means_apart": timing.apart,
-                "verdict": timing.verdict,
+                "ratio": timing.ratios, **_distance_data(timing.kept),
+                "with_all": _distance_data(timing.whole),
             }
             for metric, timing in agreement.timing.items()
         },
+        "disturbed": None if agreement.disturbed is None else str(agreement.disturbed),
         "refused": list(agreement.refused),
         "agrees": agreement.agrees,
         "decisions": [matched_data(match) for match in agreement.decisions],
         "repeated_decisions": [matched_data(match) for match in agreement.repeated],
         "work": work_data(agreement.folders[0], agreement.folders[1:]),
+    }  # fmt: skip
+
+
+def agreement_data(twin: Path, reals: Sequence[Path]) -> dict[str, Any]:
+    """Return the agreement with folders by their names alone."""
+    data = as_data(agreement_of(twin, reals))
+    disturbed = data["disturbed"]
+    return data | {
+        "simulated": twin.name,
+        "real": [real.name for real in reals],
+        "disturbed": None if disturbed is None else Path(disturbed).name,
+    }
+
+
+def _distance_data(one: Distances) -> dict[str, Any]:
+    return {
+        "d_sim": one.to_real, "d_repeat": one.to_repeat, "d_sim_over_d_repeat": one.ratio,
+        "interval": [one.low, one.high], "unusual_run": one.unusual,
+        "real_means_apart": one.apart, "verdict": one.verdict,
+        "decides": one.decides,
     }  # fmt: skip
 
 

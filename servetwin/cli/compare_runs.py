@@ -7,6 +7,7 @@ from shlex import join
 from typing import Any
 
 from servetwin.cli.process import telling
+from servetwin.compare.agreement import are_repeats
 from servetwin.compare.side_by_side import side_by_side
 from servetwin.compare.side_by_side_page import (
     as_data,
@@ -23,14 +24,18 @@ from servetwin.report.text_table import text_table
 
 
 def are_runs(places: Sequence[Path], options: dict[str, Any]) -> bool:
-    """Return whether to put run folders side by side. A real run as second of two is measured data."""
+    """Return whether to put run folders side by side.
+
+    Without a page, a real run as second of two is measured data, and several after a simulated one are
+    repeats.
+    """
     if (
         "format" in options
         or "run" in options
         or not all((place / "summary.json").is_file() for place in places)
     ):
         return False
-    return len(places) > 2 or not is_real(places[1])
+    return "page" in options or not (are_repeats(places) or (len(places) == 2 and is_real(places[1])))
 
 
 def answer(places: Sequence[Path], options: dict[str, Any]) -> int:

@@ -4,12 +4,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from servetwin.cli.fidelity_runs import SCALING
-from servetwin.compare.agreement import AGREES, MOST_RATIO, STATISTICS
+from servetwin.compare.agreement import STATISTICS
 from servetwin.compare.decisions import KINDS
+from servetwin.compare.repeated import AGREES, FAR, MOST_APART, MOST_RATIO
 from servetwin.report.number_text import NOTHING
 from servetwin.report.table import LATENCIES
 
 _LABELS: Final = dict(LATENCIES)
+RULE: Final = (
+    "The interval is 95 % of resampled blocks of arrival time and halves of the runs; a rerun: the ratio of "
+    "an unusual real run to the others, the second highest of five. A row differs where all the interval is "
+    f"above it and above {MOST_RATIO:g}; else the simulation cannot be told from a rerun."
+)
 _MEGA: Final = 1e6
 _GIGA: Final = 1e9
 _VERSIONS: Final = {"Python": "python", "torch": "torch", "transformers": "transformers"}
@@ -20,7 +26,7 @@ def as_page(report: Report) -> str:
     """Return Markdown for the content of fidelity.json."""
     title = report["title"] or f"{report['machine']['processor']}, {report['machine']['cores']} cores"
     lines = [f"# Fidelity: {title}", "", claim(report), "", f"    $ {report['command']}", ""]
-    for part in (_timing, _holds, _decisions, _moves_section, _rates, _stamp):
+    for part in (_timing, _holds, decisions, _moves_section, _rates, _stamp):
         lines += [*part(report), ""]
     return "\n".join(lines).rstrip() + "\n"
 
@@ -31,7 +37,7 @@ def lines_of(report: Report) -> Iterator[str]:
     for name, case in report["cases"].items():
         timing = case["agreement"]["timing"]
         ratios = ", ".join(
-            f"{_LABELS[metric]} {_number(row['ratio']['mean'])}" for metric, row in timing.items()
+            f"{_LABELS[metric]} {two_digits(row['ratio']['mean'])}" for metric, row in timing.items()
         )
         tokens = case["tokens"]
         checked = f"{tokens['checked']} tokens checked, {tokens['different']} differ"
@@ -40,34 +46,42 @@ def lines_of(report: Report) -> Iterator[str]:
 
 def claim(report: Report) -> str:
     """Return the claim as one sentence, or that nothing is claimed."""
-    refused = {name: case["agreement"]["refused"] for name, case in report["cases"].items()}
-    noisy = report["profile"]["noisy"]
-    if noisy:
+    if why := nothing_claimed(report):
+        return f"{why}{_not_scaled(report)}"
+    rows = [
+        (name, row) for name, case in report["cases"].items() for row in case["agreement"]["timing"].values()
+    ]
+    decided = [(name, row["verdict"]) for name, row in rows if row["decides"]]
+    alike = [name for name, verdict in decided if verdict == AGREES]
+    sentence = (
+        f"{len(decided)} of {len(rows)} rows decide; in {len(alike)} of them the simulation cannot be told "
+        "from a rerun"
+    )
+    whole = [name for name, case in report["cases"].items() if case["agreement"]["agrees"]]
+    if whole:
+        sentence += f", in {', '.join(whole)} in all"
+    elif alike:
+        sentence += f" ({', '.join(dict.fromkeys(alike))})"
+    return f"**{sentence}.**{_not_scaled(report)}"
+
+
+def nothing_claimed(report: Report) -> str:
+    """Return why nothing is claimed of any report with cases, as a sentence; empty if something is."""
+    if report["cut_down"]:
+        return "**Nothing is claimed: this was a shorter try, with fewer repeats or requests.**"
+    if noisy := report["profile"]["noisy"]:
         return (
             f"**Nothing is claimed: the machine was not quiet while its steps were measured ({noisy[0]}).** "
-            f"The numbers are of that hour.{_not_scaled(report)}"
+            "The numbers are of that hour."
         )
-    unclear = [name for name, why in refused.items() if why]
-    unclear_words = (
-        f"; nothing is claimed of {', '.join(unclear)}, for the real runs differ too much" if unclear else ""
-    )
-    return f"**{_how_many_agree(report)}{unclear_words}.**{_not_scaled(report)}"
-
-
-def _how_many_agree(report: Report) -> str:
-    """Count table rows in which the simulation is as near to the real runs as they are to each other."""
-    cases = {name: case["agreement"] for name, case in report["cases"].items()}
-    rows = [
-        (name, row["verdict"])
-        for name, agreement in cases.items()
-        for row in ([] if agreement["refused"] else agreement["timing"].values())
+    busy = [
+        name for name, case in report["cases"].items() if sum(not one["quiet"] for one in case["quiet"]) > 1
     ]
-    alike = [name for name, verdict in rows if verdict == AGREES]
-    sentence = f"In {len(alike)} of {len(rows)} rows the simulation cannot be told from a rerun"
-    whole = [name for name, agreement in cases.items() if agreement["agrees"]]
-    if whole:
-        return f"{sentence}, in {', '.join(whole)} in all"
-    return f"{sentence} ({', '.join(dict.fromkeys(alike))})" if alike else sentence
+    if busy:
+        return (
+            f"**Nothing is claimed: other programs used the cores before several runs of {', '.join(busy)}.**"
+        )
+    return ""
 
 
 def _not_scaled(report: Report) -> str:
@@ -84,23 +98,37 @@ def _timing(report: Report) -> Iterator[str]:
     yield "## Simulated over real"
     yield ""
     yield (
-        f"Means over {report['repeats']} real runs of each case. D_sim: Kolmogorov-Smirnov distance from the "
-        "simulation to a real run, D_repeat: from one real run to another; "
-        f"a ratio of at most {MOST_RATIO:g} cannot be told from a rerun."
+        f"Medians over {report['repeats']} real runs of each case, without one that was disturbed. D_sim: "
+        "Kolmogorov-Smirnov distance from the simulation to a real run, D_repeat: from one real run to "
+        f"another. {RULE} A row decides if the means of its real runs are at most {MOST_APART:.0%} apart."
     )
     yield ""
-    head = ["case", "load", "metric", "requests", *STATISTICS, "D_sim / D_repeat", "real means apart", ""]
+    head = [
+        "case",
+        "load",
+        "metric",
+        "requests",
+        *STATISTICS,
+        "D_sim / D_repeat",
+        "95 %",
+        "a rerun",
+        "real means apart",
+        "",
+    ]
     rows = []
     for name, case in report["cases"].items():
         agreement = case["agreement"]
         for metric, row in agreement["timing"].items():
-            ratios = [_number(row["ratio"][statistic]) for statistic in STATISTICS]
-            verdict = "not claimed" if agreement["refused"] else row["verdict"]
+            ratios = [two_digits(row["ratio"][statistic]) for statistic in STATISTICS]
+            verdict = row["verdict"] if row["decides"] and not nothing_claimed(report) else "not claimed"
+            low, high = row["interval"]
             rows.append(
                 [name, case["keys"]["trace.utilization"], _LABELS[metric], str(row["requests"]), *ratios,
-                 _number(row["d_sim_over_d_repeat"]), f"{row['real_means_apart']:.0%}", verdict]
+                 two_digits(row["d_sim_over_d_repeat"]), f"{low:.2f} to {high:.2f}",
+                 two_digits(row["unusual_run"]), f"{row['real_means_apart']:.0%}", verdict]
             )  # fmt: skip
-    yield from _table(head, rows)
+    yield from table(head, rows)
+    yield from disturbed_runs(report)
     causes: dict[str, list[str]] = {}  # causes shared by several cases are printed once
     for name, case in report["cases"].items():
         for why in case["agreement"]["refused"]:
@@ -112,6 +140,27 @@ def _timing(report: Report) -> Iterator[str]:
         yield from (f"* {', '.join(names)}: {why}" for why, names in causes.items())
 
 
+def disturbed_runs(report: Report) -> Iterator[str]:
+    """Return the rows of cases with a disturbed run, with that run; of any report with cases."""
+    rows = [
+        [name, _LABELS[metric], case["agreement"]["disturbed"], two_digits(every["d_sim_over_d_repeat"]),
+         f"{every['real_means_apart']:.0%}", every["verdict"] if every["decides"] else "decides nothing"]
+        for name, case in report["cases"].items() if case["agreement"]["disturbed"]
+        for metric, row in case["agreement"]["timing"].items()
+        for every in (row["with_all"],)
+    ]  # fmt: skip
+    yield ""
+    if not rows:
+        yield f"No run was disturbed: no mean is more than {FAR:.0%} from the median of the other runs."
+        return
+    yield (
+        f"A run with a mean more than {FAR:.0%} from the median of the others was disturbed and is left out "
+        "above, at most one of a case. With it:"
+    )
+    yield ""
+    yield from table(["case", "metric", "disturbed", "D_sim / D_repeat", "real means apart", ""], rows)
+
+
 def _holds(report: Report) -> Iterator[str]:
     yield "## Range"
     yield ""
@@ -121,10 +170,11 @@ def _holds(report: Report) -> Iterator[str]:
     )
     yield ""
     rows = [[_LABELS[m], "nowhere" if load is None else f"{load:g}"] for m, load in report["holds"].items()]
-    yield from _table(["metric", "up to"], rows or [["none was compared", NOTHING]])
+    yield from table(["metric", "up to"], rows or [["none was compared", NOTHING]])
 
 
-def _decisions(report: Report) -> Iterator[str]:
+def decisions(report: Report) -> Iterator[str]:
+    """Return the section of decisions in common, of any report with cases."""
     yield "## Decisions in common"
     yield ""
     yield (
@@ -136,7 +186,7 @@ def _decisions(report: Report) -> Iterator[str]:
     for name, case in report["cases"].items():
         sides = (case["agreement"]["decisions"], case["agreement"]["repeated_decisions"])
         rows.append([name, *(" / ".join(_rate(side, kind) for side in sides) for kind in (*KINDS, "all"))])
-    yield from _table(["case: simulated / rerun", *KINDS, "all"], rows)
+    yield from table(["case: simulated / rerun", *KINDS, "all"], rows)
 
 
 def _moves_section(report: Report) -> Iterator[str]:
@@ -159,7 +209,7 @@ def _moves_section(report: Report) -> Iterator[str]:
         cells = [_each(moved[key]) for key in ("loads", "live_passes", "migrations", "handoffs", "transport")]
         checked = [f"{tokens['checked']:,}", str(tokens["different"])]
         rows.append([name, *cells, *checked, _each(case["requests"]["failed"][1:])])
-    yield from _table(head, rows)
+    yield from table(head, rows)
 
 
 def _rates(report: Report) -> Iterator[str]:
@@ -172,7 +222,7 @@ def _rates(report: Report) -> Iterator[str]:
     yield ""
     rates = report["rates"]
     rows = [[f"raw: {name}", _mb(rate)] for name, rate in rates["raw"].items()]
-    yield from _table(["path", "MB/s"], [*rows, *([name, _mb(rate)] for name, rate in rates["ways"].items())])
+    yield from table(["path", "MB/s"], [*rows, *([name, _mb(rate)] for name, rate in rates["ways"].items())])
 
 
 def _stamp(report: Report) -> Iterator[str]:
@@ -194,10 +244,11 @@ def _stamp(report: Report) -> Iterator[str]:
         ["noisy", "; ".join(profile["noisy"]) or "no"],
         ["keys", ", ".join(f"`{key}={text}`" for key, text in report["keys"].items())],
     ]
-    yield from _table(["", ""], rows)
+    yield from table(["", ""], rows)
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Return a table in Markdown."""
     yield f"| {' | '.join(head)} |"
     yield "|" + "---|" * len(head)
     yield from (f"| {' | '.join(cell.replace('|', '/') for cell in row)} |" for row in rows)
@@ -213,7 +264,8 @@ def _each(values: Sequence[Any]) -> str:
     return ", ".join(map(str, values if len(set(values)) > 1 else values[:1]))
 
 
-def _number(value: float | None) -> str:
+def two_digits(value: float | None) -> str:
+    """Return a ratio."""
     return NOTHING if value is None else f"{value:.2f}"
 
 

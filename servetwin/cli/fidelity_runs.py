@@ -1,7 +1,6 @@
 """Measurements of ``realexec fidelity``: a profile, each case's real and simulated runs, their agreement."""
 
 import json
-import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,13 +8,23 @@ from pathlib import Path
 from typing import Any, Final
 
 from servetwin.assemble.hosted import run_shape
-from servetwin.cli.compare_repeats import as_data
-from servetwin.compare.agreement import AGREES, agreement_of
+from servetwin.cli.compare_repeats import agreement_data
+from servetwin.cli.fidelity_folder import (
+    codes_of,
+    has_summary,
+    print_progress,
+    quiet_file,
+    reals_of,
+    summary_of,
+    without_host,
+)
+from servetwin.compare.repeated import AGREES
 from servetwin.config.compose.compose import load_config
 from servetwin.config.compose.measured_links import CALIBRATION
 from servetwin.config.config import RunConfig
-from servetwin.config.version import code_version
+from servetwin.config.whole_file import write_whole
 from servetwin.run import calibrated
+from servetwin.run.quiet_gate import MOST_WAIT_S, wait_until_quiet
 from servetwin.run.real_folder import real_folder, simulated_folder
 from servetwin.run.simulate import prepare
 from serving.vocabulary.errors import UserError
@@ -56,20 +65,30 @@ def scaling_keys(config: RunConfig) -> dict[str, str]:
 
 
 PROFILE: Final = "engine.profile"
-SUMMARY_FILE: Final = "summary.json"
+# All constants that verdicts depend on are here and in servetwin/compare/repeated.py; they were written
+# before the first run that was judged. A command with fewer repeats or requests claims nothing.
+REPEATS: Final = 5  # one of them may be disturbed
+# With 48 requests a run lasted some seconds, and one pause of the machine moved its mean: real means of the
+# light case, which has no queue, were 26 % apart. Over 400 requests pauses average out.
+REQUESTS: Final = 400
 BASE: Final = {
     "cluster": "local", "workers": "2", "model": "tiny_llama", "trace": "azure_conv_like",
-    "trace.limit": "40", "trace.tokens_scale": "0.1", "series.period_s": "0.1",
+    "trace.limit": str(REQUESTS), "trace.tokens_scale": "0.1", "series.period_s": "0.1",
 }  # fmt: skip
-# Loads below, near and above the capacity of the initial instances: the regimes of docs/how-to/COMPARE.md.
-LOADS: Final = {"light": 0.3, "knee": 0.8, "overload": 1.3}
+# Loads below, nearer to and above the capacity of the initial instances: the load regimes of COMPARE (docs).
+# The wait below capacity grows as 1 / (1 - load), and that of a queue without end as 1 - 1 / load. A machine
+# that is 1 % slower makes them longer by 1 / (1 - load) and by 1 / (1 - 1 / load) %: at 0.8 and 1.3 by 5 and
+# 4.3 %, so repeats that differed by 4 % in speed decided nothing; at 0.6 and 2.5 by 2.5 and 1.7 %.
+LOADS: Final = {"light": 0.3, "knee": 0.6, "overload": 2.5}
 _MIGRATES: Final = {
     "system": "vllm", "system/migration": "least_loaded", "system/dispatch": "round_robin",
-    "migration.period_ms": "50", "trace.utilization": "1",
+    "migration.period_ms": "50", "trace.utilization": f"{LOADS['knee']:g}",
 }  # fmt: skip
+# Three times what one instance keeps up with is too much for two as well: like a load of 2, after which two
+# instances would just keep up, it scales at once, and unlike it the queue is not one that chance decides.
 _SCALES: Final = {
     "system": "blitzscale", "system.instances.split": "false", "cluster.links": "measured",
-    "trace.utilization": "2",
+    "trace.utilization": "3",
 }  # fmt: skip
 SCALING: Final = "scaling"
 CASES: Final[dict[str, Mapping[str, str]]] = {
@@ -100,6 +119,15 @@ class FidelityOptions:
     keys: Mapping[str, str]
 
 
+def fixed_settings() -> dict[str, Any]:
+    """Return the constants and the machine, under which results may be put together."""
+    machine = calibrated.machine()
+    return {
+        "constants": [BASE, {name: dict(case) for name, case in CASES.items()}],
+        "machine": [machine["processor"], machine["cores"]],
+    }
+
+
 def check(options: FidelityOptions) -> None:
     """Raise UserError for wrong arguments, before anything is measured or written."""
     for key in options.keys:
@@ -119,12 +147,20 @@ def measured(options: FidelityOptions) -> dict[str, Any]:
     cases = {name: _case(options, name, profile) for name in options.cases}
     return {
         "format": "servetwin-fidelity", "schema": 1,
-        "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "code": code_version(),
-        "machine": _without_host(calibrated.machine()),
+        "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "code": codes_of(options.out, cases, options.repeats),
+        "machine": without_host(calibrated.machine()),
         "keys": {**BASE, **options.keys, PROFILE: profile.name}, "repeats": options.repeats,
+        "cut_down": options.repeats < REPEATS or _requests(options) < REQUESTS,
         "profile": _of_profile(record), "rates": _rates(record, options),
         "cases": cases, "holds": holds(cases),
     }  # fmt: skip
+
+
+def _requests(options: FidelityOptions) -> int:
+    """Return how many requests a run has at most; a trace without a limit is as long as it is."""
+    text = options.keys.get("trace.limit", str(REQUESTS))
+    return int(text) if text.isdecimal() else REQUESTS
 
 
 def holds(cases: Mapping[str, Any]) -> dict[str, float | None]:
@@ -134,8 +170,8 @@ def holds(cases: Mapping[str, Any]) -> dict[str, float | None]:
     for metric in {metric: 0 for name in static for metric in cases[name]["agreement"]["timing"]}:
         ends[metric] = None
         for name, load in static.items():
-            agreement = cases[name]["agreement"]
-            if agreement["refused"] or agreement["timing"].get(metric, {}).get("verdict") != AGREES:
+            row = cases[name]["agreement"]["timing"].get(metric, {})
+            if not row.get("decides") or row["verdict"] != AGREES:
                 break
             ends[metric] = load
     return ends
@@ -175,7 +211,7 @@ def _profile(options: FidelityOptions) -> Path:
         keys = {**BASE, **options.keys}
         words = [f"{key}={text}" for key, text in keys.items() if key.split(".")[0] in _OF_STEPS]
         repeats = calibrated.QUICK_REPEATS if options.quick else calibrated.REPEATS
-        _print_progress("profile: steps, links and sends are measured")
+        print_progress("profile: steps, links and sends are measured")
         calibrated.calibrate(load_config([*words, f"out={folder}"], "realexec"), options.quick, repeats)
     return folder
 
@@ -188,34 +224,30 @@ def _run(options: FidelityOptions, profile: Path) -> None:
     """
     for number in range(options.repeats):
         for name in options.cases:
-            folder = _reals(options, name)[number]
-            if not _has_summary(folder):
-                _print_progress(f"{name}: real run {number + 1} of {options.repeats}")
+            folder = reals_of(options.out, name, options.repeats)[number]
+            if not has_summary(folder):
                 words, _ = words_of(options, name, profile)
+                quiet = wait_until_quiet(0.0 if options.quick else MOST_WAIT_S)
+                print_progress(f"{name}: real run {number + 1} of {options.repeats}")
+                folder.parent.mkdir(exist_ok=True)
+                write_whole("out", quiet_file(folder), json.dumps(quiet) + "\n")
                 real_folder(load_config(words, "realexec"), str(folder))
-
-
-def _reals(options: FidelityOptions, name: str) -> list[Path]:
-    return [options.out / name / f"real-{number}" for number in range(1, options.repeats + 1)]
 
 
 def _case(options: FidelityOptions, name: str, profile: Path) -> dict[str, Any]:
     """Return the real runs and the simulated run of a case, and their agreement."""
     _, keys = words_of(options, name, profile)
-    reals = _reals(options, name)
+    reals = reals_of(options.out, name, options.repeats)
     twin = options.out / name / "twin"
-    if not _has_summary(twin):
+    if not has_summary(twin):
         simulated_folder(load_config([f"config={reals[0]}", f"out={twin}"], "simulate"))
-    summaries = [_summary(folder) for folder in reals]
-    data = as_data(agreement_of(twin, reals)) | {
-        "simulated": twin.name,
-        "real": [real.name for real in reals],
-    }
+    summaries = [summary_of(folder) for folder in reals]
+    data = agreement_data(twin, reals)
     runs = [summary["real"] for summary in summaries]
     return {
         "keys": keys, "agreement": data,
         "requests": {
-            key: [summary["requests"].get(key) for summary in (_summary(twin), *summaries)]
+            key: [summary["requests"].get(key) for summary in (summary_of(twin), *summaries)]
             for key in ("finished", "failed")
         },
         "tokens": {
@@ -224,6 +256,7 @@ def _case(options: FidelityOptions, name: str, profile: Path) -> dict[str, Any]:
         },
         "moved": {key: [run[key] for run in runs] for key in _MOVED},
         "pinned": [run["pinned"] for run in runs],
+        "quiet": [json.loads(quiet_file(folder).read_text(encoding="utf-8")) for folder in reals],
     }  # fmt: skip
 
 
@@ -246,23 +279,3 @@ def _of_profile(record: Mapping[str, Any]) -> dict[str, Any]:
         "workers_busy": record["workers_busy"], "steps": len(record["steps"]), "took_s": record["took_s"],
         "code": record["code"],
     }  # fmt: skip
-
-
-def _without_host(machine: Mapping[str, Any]) -> dict[str, Any]:
-    """Remove the machine's name: readers of the page do not need it."""
-    return {key: value for key, value in machine.items() if key != "host"}
-
-
-def _has_summary(folder: Path) -> bool:
-    return (folder / SUMMARY_FILE).is_file()
-
-
-def _summary(folder: Path) -> dict[str, Any]:
-    answer: dict[str, Any] = json.loads((folder / SUMMARY_FILE).read_text(encoding="utf-8"))
-    return answer
-
-
-def _print_progress(line: str) -> None:
-    """Print progress to stderr during a run of minutes; standard output has only the result."""
-    if sys.stderr is not None:
-        print(line, file=sys.stderr, flush=True)

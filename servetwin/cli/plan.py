@@ -10,6 +10,8 @@ from servetwin.cli.process import telling
 from servetwin.config.folder_kind import PLAN_ANSWER
 from servetwin.planning import answer
 from servetwin.planning.candidate import NoLayoutError, PlanAnswer
+from servetwin.planning.deploy import lines_of as deploy_lines
+from servetwin.planning.deploy import write_manifest
 from servetwin.planning.page import plan_page
 from servetwin.planning.plan_words import PlanWords, plan_words
 from servetwin.planning.text import (
@@ -67,6 +69,8 @@ def _written(options: PlanWords, out: Path, command: str) -> tuple[PlanAnswer, s
             (folder.path / PLAN_ANSWER).write_text(text + "\n", encoding="utf-8")
             page = plan_page(result, command)
             (folder.path / "report.html").write_text(page, encoding="utf-8", errors="backslashreplace")
+            if result.deploy is not None:
+                write_manifest(result.deploy, folder.path)
             return result, f"results in {folder.commit()} (open report.html)"
     except PlaceError as error:
         raise both(error, _unplannable(options)) from error
@@ -94,6 +98,8 @@ def lines_of(result: PlanAnswer) -> list[str]:
     lines += [
         f"  {name}: {factor:.3g} times the trace's rate" for name, factor in result.details.get("factors", ())
     ]
+    if result.deploy is not None:
+        lines += ["", *deploy_lines(result.deploy)]
     lines += _listed("without an answer", unable(result))
     lines += _listed(f"{NOT_SEARCHED} (all=true searches every layout)", not_searched(result))
     return lines

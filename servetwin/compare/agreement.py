@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from servetwin.compare.decisions import Matched, decisions_of, matched
-from servetwin.compare.distance import distance
+from servetwin.compare.decisions import BATCHED, Decision, Matched, decisions_of, matched
 from servetwin.compare.errors import METRICS, statistics
+from servetwin.compare.measured import NS_PER_S
 from servetwin.compare.own_result import Result, read_result
+from servetwin.compare.repeated import AGREES, MOST_APART, Distances, distances, disturbed_run
+from servetwin.compare.run_names import OVER_HTTP, name_of
 from servetwin.compare.summary_kind import is_real
 from serving.vocabulary.errors import UserError
 
@@ -23,46 +25,32 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 STATISTICS: Final = ("mean", "p50", "p90", "p99")
-# A ratio of at most 1: the simulated run is indistinguishable from a rerun.
-MOST_RATIO: Final = 1.0
-# Relative difference between the means of the slowest and the fastest real run. Above it no verdict is
-# possible, because a result between the two means fits both runs. The distance cannot be used for this limit:
-# if all requests take the same time, a difference of 1 % makes the distance 1.
-MOST_APART: Final = 0.2
-AGREES, DIFFERS = "agrees", "differs"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimingAgreement:
-    """One metric. ``apart``: the share by which the slowest real run's mean is above the fastest.
+    """One metric. ``real``: medians over the real runs that were not disturbed, of each statistic.
 
-    ``to_real``: the distance from the simulated run to a real one, ``to_repeat`` from one real run to
-    another; means over all. A distance below that of one request counts as that of one.
+    ``kept``: distances to and among these runs; ``whole``: to and among all.
     """
 
     requests: int
     simulated: Mapping[str, float]
     real: Mapping[str, float]
-    to_real: float
-    to_repeat: float
-    apart: float
+    kept: Distances
+    whole: Distances
 
     @property
     def ratios(self) -> dict[str, float | None]:
-        """Simulated over the mean of the real runs, by statistic."""
+        """Simulated over real, by statistic."""
         return {
             name: self.simulated[name] / self.real[name] if self.real[name] else None for name in STATISTICS
         }
 
     @property
-    def ratio(self) -> float:
-        """D_sim / D_repeat."""
-        return self.to_real / max(self.to_repeat, 1 / self.requests)
-
-    @property
     def verdict(self) -> str:
         """Whether the simulated run differs at most as much as a rerun."""
-        return AGREES if self.ratio <= MOST_RATIO else DIFFERS
+        return self.kept.verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +58,8 @@ class Agreement:
     """``refused``: reasons that rule out a claim of agreement for any numbers; empty if there are none.
 
     ``decisions``: the decisions that the simulated run shares with each real one. ``repeated``: those that
-    each pair of real runs shares. Both are empty if a journal is missing.
+    each pair of real runs shares. Both are empty if a journal is missing. ``disturbed``: the real run that is
+    left out of the timing, if any.
     """
 
     folders: tuple[Path, ...]
@@ -78,6 +67,7 @@ class Agreement:
     refused: tuple[str, ...]
     decisions: tuple[Matched, ...]
     repeated: tuple[Matched, ...]
+    disturbed: Path | None
 
     @property
     def agrees(self) -> bool:
@@ -88,27 +78,51 @@ class Agreement:
 def agreement_of(simulated: Path, real: Sequence[Path]) -> Agreement:
     """Compare result folders, at least two of them real. UserError for other folders or other requests."""
     results = [read_result(folder) for folder in (simulated, *real)]
-    timing = _timing(results)
-    journals = [decisions_of(folder) for folder in (simulated, *real)]
+    timing, disturbed = _timing(results)
+    journals = journals_of((simulated, *real))
     ours, reals = journals[0], [journal for journal in journals[1:] if journal is not None]
     against = [] if ours is None else [matched(ours, journal) for journal in reals]
     repeated = [matched(first, other) for first, other in combinations(reals, 2)]
     return Agreement(
-        (simulated, *real), timing, tuple(_refusals(results[0], timing)), tuple(against), tuple(repeated)
+        (simulated, *real),
+        timing,
+        tuple(_refusals(results[0], timing)),
+        tuple(against),
+        tuple(repeated),
+        None if disturbed is None else real[disturbed],
     )
 
 
-def _timing(results: Sequence[Result]) -> dict[str, TimingAgreement]:
+def journals_of(folders: Sequence[Path]) -> list[list[Decision] | None]:
+    """Return the decisions of each run; without batches if one is of servers, which batch by themselves."""
+    journals = [decisions_of(folder) for folder in folders]
+    if not any((name_of(folder) or "").endswith(OVER_HTTP) for folder in folders):
+        return journals
+    return [
+        None if journal is None else [one for one in journal if one.kind != BATCHED] for journal in journals
+    ]
+
+
+def _timing(results: Sequence[Result]) -> tuple[dict[str, TimingAgreement], int | None]:
+    """Return the agreement of each metric, and the number of the real run that was disturbed, if any."""
     rows = _of_all(results)
-    timings = {}
+    arrival_s = results[0].columns["arrival_ns"][rows[0]].astype(np.float64) / NS_PER_S
+    known_columns: dict[str, tuple[list[Floats], Floats]] = {}
     for metric in METRICS:
         columns = [
             result.columns[metric][at].astype(np.float64) for result, at in zip(results, rows, strict=True)
         ]
         known = ~np.isnan(columns).any(axis=0)
         if known.any():
-            timings[metric] = _of_metric([column[known] for column in columns])
-    return timings
+            known_columns[metric] = [column[known] for column in columns], arrival_s[known]
+    disturbed = disturbed_run(
+        {metric: [float(run.mean()) for run in runs[1:]] for metric, (runs, _) in known_columns.items()}
+    )
+    timings = {
+        metric: _of_metric(columns, arrivals, disturbed)
+        for metric, (columns, arrivals) in known_columns.items()
+    }
+    return timings, disturbed
 
 
 def _of_all(results: Sequence[Result]) -> list[Any]:
@@ -129,21 +143,17 @@ def _of_all(results: Sequence[Result]) -> list[Any]:
     return rows
 
 
-def _of_metric(columns: Sequence[Floats]) -> TimingAgreement:
+def _of_metric(columns: Sequence[Floats], arrival_s: Floats, disturbed: int | None) -> TimingAgreement:
     ours, reals = columns[0], columns[1:]
-    each = [statistics(column) for column in reals]
-    real = {name: float(np.mean([run[name] for run in each])) for name in STATISTICS}
-    to_real = float(np.mean([distance(ours, other) for other in reals]))
-    to_repeat = float(np.mean([distance(first, other) for first, other in combinations(reals, 2)]))
-    means = [run["mean"] for run in each]
-    apart = max(means) / min(means) - 1 if min(means) else 0.0
+    kept = [real for number, real in enumerate(reals) if number != disturbed]
+    each = [statistics(column) for column in kept]
+    whole = distances(ours, reals, arrival_s)
     return TimingAgreement(
         requests=len(ours),
         simulated=statistics(ours),
-        real=real,
-        to_real=to_real,
-        to_repeat=to_repeat,
-        apart=apart,
+        real={name: float(np.median([run[name] for run in each])) for name in STATISTICS},
+        kept=whole if disturbed is None else distances(ours, kept, arrival_s),
+        whole=whole,
     )
 
 
@@ -151,10 +161,10 @@ def _refusals(simulated: Result, timing: Mapping[str, TimingAgreement]) -> list[
     """Return the reasons that rule out a verdict."""
     causes = [f"the profile of its step times is noisy: {cause}" for cause in noise_of(simulated)]
     for metric, entry in timing.items():
-        if entry.apart > MOST_APART:
+        if not entry.kept.decides:
             causes.append(
-                f"the real runs differ too much among themselves: the mean {metric} by {entry.apart:.0%}, at "
-                f"most {MOST_APART:.0%} where anything can be told"
+                f"the real runs differ too much among themselves: the mean {metric} by "
+                f"{entry.kept.apart:.0%}, at most {MOST_APART:.0%} where anything can be told"
             )
     return causes
 

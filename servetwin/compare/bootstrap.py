@@ -1,4 +1,4 @@
-"""95 % intervals of differences between paired requests, with requests close in time kept together."""
+"""95 % intervals over paired requests, with requests close in time kept together."""
 
 from __future__ import annotations
 
@@ -58,10 +58,35 @@ def _blocks(count: int, length: int) -> NDArray[np.int64]:
     return np.asarray(places % count, dtype=np.int64)
 
 
+def arrival_blocks(arrival_s: Floats) -> NDArray[np.int64]:
+    """Return [RESAMPLES, request]: how often each request is in a resample of blocks of arrival time.
+
+    Blocks are windows of equal length in seconds, circular, about the square root of the requests in number:
+    so a burst is drawn as a whole. Requests are in order of arrival.
+    """
+    count = len(arrival_s)
+    at_s = arrival_s - arrival_s[0]
+    blocks = max(1, math.isqrt(count))
+    period_s = float(at_s[-1]) * (count + 1) / count or 1.0  # the last request is followed by a gap, too
+    starts_s = np.random.default_rng(_SEED).uniform(0.0, period_s, size=(RESAMPLES, blocks))
+    twice_s = np.concatenate([at_s, at_s + period_s])
+    changes = np.zeros((RESAMPLES, 2 * count + 1), dtype=np.int64)
+    rows = np.arange(RESAMPLES)[:, None]
+    np.add.at(changes, (rows, np.searchsorted(twice_s, starts_s)), 1)
+    np.add.at(changes, (rows, np.searchsorted(twice_s, starts_s + period_s / blocks)), -1)
+    inside = changes.cumsum(axis=1)[:, :-1]
+    return np.asarray(inside[:, :count] + inside[:, count:], dtype=np.int64)
+
+
+def interval(drawn: Floats) -> tuple[float, float]:
+    """Return the ends of the 95 % interval of resampled values."""
+    low, high = np.quantile(drawn, _ENDS)
+    return float(low), float(high)
+
+
 def _quantiles(rows: Floats, percents: tuple[float, ...]) -> Floats:
     return np.asarray(np.quantile(rows, percents, axis=1), dtype=np.float64)
 
 
 def _difference(value: float, drawn: Floats) -> Difference:
-    low, high = np.quantile(drawn, _ENDS)
-    return Difference(float(value), float(low), float(high))
+    return Difference(float(value), *interval(drawn))

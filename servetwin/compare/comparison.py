@@ -11,8 +11,9 @@ import numpy as np
 from servetwin.compare.at_the_engine import FORMATS, REMARK, at_the_engine
 from servetwin.compare.errors import ITL, METRICS, decomposition_of, errors_of, gap_errors
 from servetwin.compare.measured import NS_PER_S, MeasuredRun, MeasuredStatistics
-from servetwin.compare.own_result import Result
+from servetwin.compare.own_result import OWN_RESULT, Result
 from servetwin.compare.pairs import pairs_of
+from servetwin.compare.run_names import name_of, what_ran
 from servetwin.results.ranges import LATENCIES, Answers, range_in, value_of
 from servetwin.results.series_sink import NO_ENGINE
 from servetwin.results.series_table import ENGINE, TIME, WAITING_GAUGE
@@ -214,17 +215,26 @@ def _due(result: Result, metric: str) -> int:
 
 
 def simulated_section(result: Result) -> dict[str, Any]:
-    """Return what the document says of the simulated run."""
+    """Return what the document says of the first run."""
     summary = result.summary
     names = {key: summary.get(key) for key in ("system", "model", "cluster", "engine", "imitates")}
-    return {"folder": str(result.folder), **names, "requests": summary["requests"]}
+    return {
+        "folder": str(result.folder), "name": what_ran(summary), **names, "requests": summary["requests"]
+    }  # fmt: skip
 
 
 def _file(measured: MeasuredRun) -> dict[str, Any]:
     return {
         "path": str(Path(measured.path)),
+        "name": _name(measured),
         "format": measured.format,
         "sha256": measured.sha256,
         "requests": len(measured),
         "failed": int(measured.failed.sum()),
     }
+
+
+def _name(measured: MeasuredRun) -> str:
+    """Return what the measured side is: another result folder's run, or a file."""
+    name = name_of(Path(measured.path).parent) if measured.format == OWN_RESULT else None
+    return name or "measured"

@@ -24,3 +24,17 @@ def distance(first: Floats, second: Floats) -> float:
     first_shares = np.searchsorted(first, points, side="right") / len(first)
     second_shares = np.searchsorted(second, points, side="right") / len(second)
     return float(np.abs(first_shares - second_shares).max())
+
+
+def resampled_distances(first: Floats, second: Floats, times: NDArray[np.int64]) -> Floats:
+    """Return the distance in every resample; ``times``: [resample, request], how often each request is in it.
+
+    Both samples have the same requests.
+    """
+    count = len(first)
+    values = np.concatenate([first, second])
+    order = np.argsort(values, kind="stable")
+    sign = np.where(order < count, 1, -1)
+    gaps = (times[:, order % count] * sign).cumsum(axis=1)
+    last = np.append(values[order][1:] != values[order][:-1], True)  # of equal values
+    return np.asarray(np.abs(gaps[:, last]).max(axis=1) / times.sum(axis=1), dtype=np.float64)

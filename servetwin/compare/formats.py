@@ -12,12 +12,11 @@ from servetwin.compare import line_readers, recognised, reports, request_lists, 
 from servetwin.compare.collected import collected
 from servetwin.compare.line_readers import Line
 from servetwin.compare.measured import MeasuredRun, MeasuredStatistics, RequestTiming
-from servetwin.compare.own_result import REQUESTS, own_result
+from servetwin.compare.own_result import OWN_RESULT, REQUESTS, own_result
 from servetwin.compare.values import FilePlace, Overlooked
 from serving.record.json_text import json_data
 from serving.vocabulary.errors import UserError
 
-OWN_RESULT: Final = "servetwin"
 MOST_BYTES: Final = 512 << 20  # a run of some 100,000 requests with the time of every token
 MOST_YAML_VALUES: Final = 10_000_000
 CSV: Final[dict[str, Callable[[FilePlace, str], list[RequestTiming]]]] = {

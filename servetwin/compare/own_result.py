@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     Columns = dict[str, NDArray[Any]]
 
+OWN_RESULT: Final = "servetwin"  # the name of its format
 REQUESTS: Final = "requests.parquet"
 SIMULATED_TOO: Final = "the measured side is a simulated run too: the numbers tell two simulations apart"
 SCHEDULED: Final = "scheduled_ns"

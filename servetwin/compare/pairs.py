@@ -139,5 +139,5 @@ def _spans(result: Result, measured: MeasuredRun, rows: Ints, measured_rows: Int
     if abs(ours - theirs) <= _SPAN_WORTH_TELLING * max(ours, theirs):
         return []
     return [
-        f"the matched requests arrive within {ours:.1f} s in the simulation and {theirs:.1f} s in the file"
+        f"the matched requests arrive within {ours:.1f} s in {result.folder} and {theirs:.1f} s in the file"
     ]

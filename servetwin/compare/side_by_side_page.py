@@ -6,10 +6,15 @@ from dataclasses import asdict
 from typing import Any
 
 from servetwin.compare.bootstrap import Difference
+from servetwin.compare.over_time import GAUGES, together
+from servetwin.compare.run_names import what_ran
 from servetwin.compare.side_by_side import LATENCIES, PERCENTS, WHOLE, Beside, SideBySide
-from servetwin.report.answer_page import answer, command, page, table
+from servetwin.report import plots
+from servetwin.report.answer_page import COLORS, answer, command, page, table
+from servetwin.report.figures import figure
 from servetwin.report.metric_text import value_text
 from servetwin.report.number_text import NOTHING, section
+from servetwin.report.page_parts import charts
 from servetwin.report.starts import different_starts, preparation_s
 from servetwin.results.ranges import value_of
 
@@ -42,7 +47,7 @@ def _signed(metric: str, value: float) -> str:
 
 def head(comparison: SideBySide) -> list[str]:
     """Return the columns of the table."""
-    first, *rest = comparison.names
+    first, *rest = _named(comparison)
     return ["", first, *(part for name in rest for part in (name, "against the first"))]
 
 
@@ -118,20 +123,47 @@ def as_page(comparison: SideBySide, words: str) -> str:
     parts = [
         *(answer(sentence) for sentence in sentences(comparison)),
         table("Numbers", head(comparison), rows(comparison)),
+        charts("Over time", _figures(comparison)),
     ]
     changed = what_differs(comparison)
     if changed:
         parts.append(
             table(
                 "What differs in the configuration",
-                ["key", *comparison.names],
+                ["key", *_named(comparison)],
                 changed,
                 len(comparison.names) + 1,
             )
         )
     if lines := diverging(comparison):
         parts.append(table("First decision that differs", ["journals"], [[line] for line in lines]))
-    return page("Comparison", " · ".join(comparison.names), "", [*parts, command(words)], _FOOT)
+    return page("Comparison", " · ".join(_named(comparison)), "", [*parts, command(words)], _FOOT)
+
+
+def _figures(comparison: SideBySide) -> list[str]:
+    """Return a figure for each gauge, all runs in it."""
+    runs = together(comparison.results)
+    time, unit_s = plots.time_axis(float(runs[0].time_s[-1]))
+    figures = []
+    for gauge, label in GAUGES.items():
+        lines = [
+            plots.Series(name, run.time_s / unit_s, run.gauges[gauge], color % COLORS + 1)
+            for color, (name, run) in enumerate(zip(_named(comparison), runs, strict=True))
+            if gauge in run.gauges
+        ]
+        if lines:
+            height = plots.linear_axis("", *(line.y for line in lines))
+            svg = plots.line_plot(label, lines, time, height)
+            figures.append(figure(label, "", svg, [(line.color, line.label) for line in lines]))
+    return figures
+
+
+def _named(comparison: SideBySide) -> list[str]:
+    """Return the runs' names with what ran, if that is not the same for all."""
+    kinds = [what_ran(result.summary) for result in comparison.results]
+    if len(set(kinds)) == 1:
+        return list(comparison.names)
+    return [f"{name} ({kind})" for name, kind in zip(comparison.names, kinds, strict=True)]
 
 
 def as_data(comparison: SideBySide) -> dict[str, Any]:
@@ -140,6 +172,7 @@ def as_data(comparison: SideBySide) -> dict[str, Any]:
         "runs": [
             {
                 "folder": str(result.folder),
+                "name": what_ran(result.summary),
                 "numbers": {name: value_of(result.summary, name) for name in metrics()},
             }
             for result in comparison.results

@@ -17,6 +17,9 @@ LOST: Final = (ELSEWHERE, "fail")
 AFTER: Final = "after"
 TOGETHER: Final = "together"
 HAND_OVERS: Final = (AFTER, TOGETHER)
+PROCESSES: Final = "processes"
+KUBERNETES: Final = "kubernetes"
+LAUNCHERS: Final = (PROCESSES, KUBERNETES)
 LOGS: Final = ("json",)
 
 
@@ -65,7 +68,7 @@ class HttpConfig:
         "a server that answers no request this long after its start is ended, and its start has failed",
         default=600.0,
         within=POSITIVE,
-        omit_with="start",
+        omit=600.0,
     )
     cores: int | None = key(
         "CPU cores that each started server has for itself; null: all of the machine",
@@ -84,7 +87,32 @@ class HttpConfig:
         "a started server that runs this long after SIGTERM is ended by SIGKILL",
         default=10.0,
         within=NOT_NEGATIVE,
-        omit_with="start",
+        omit=10.0,
+    )
+    launcher: str = key(
+        "what starts instances: `processes` of this host (`http.start`), or `kubernetes`, which scales "
+        "`http.deployment` ([KUBERNETES](../how-to/KUBERNETES.md))",
+        default=PROCESSES,
+        choices=LAUNCHERS,
+        omit=PROCESSES,
+    )
+    deployment: str | None = key(
+        "with `http.launcher=kubernetes`: the Deployment whose pods are the instances, as NAMESPACE/NAME, or "
+        "NAME in the namespace of the kubeconfig",
+        default=None,
+        omit=None,
+    )
+    kubeconfig: str | None = key(
+        "the kubeconfig file with the address of the Kubernetes API; null: the pod's own service account if "
+        "the run is in a pod, else $KUBECONFIG, else ~/.kube/config",
+        default=None,
+        omit=None,
+    )
+    pod_port: int | None = key(
+        "the port of a pod at which its server answers; null: the first that its containers name",
+        default=None,
+        within=Range(low=1, high=65535),
+        omit=None,
     )
     hand_over: str | None = key(
         "prefill and decode servers: the decode server is asked `after` the prefill server (vLLM) or "
@@ -92,6 +120,11 @@ class HttpConfig:
         default=None,
         choices=HAND_OVERS,
     )
+
+    @property
+    def starts(self) -> bool:
+        """Whether the run starts and stops servers."""
+        return self.start is not None or self.launcher == KUBERNETES
 
 
 NO_SERVERS: Final = HttpConfig()
@@ -128,6 +161,12 @@ def check_world(world: str, one: HttpConfig) -> None:
     """Refuse a world of servers without servers, and a command that starts none."""
     if world != HTTP:
         return
+    if one.launcher == KUBERNETES:
+        _check_pods(one)
+        return
+    for name in _OF_PODS:
+        if getattr(one, name) is not None:
+            raise UserError(f"http.{name} is of pods: add http.launcher={KUBERNETES}, or leave it out")
     if one.start is None:
         if not servers_of(one):
             raise UserError(
@@ -147,6 +186,24 @@ def check_world(world: str, one: HttpConfig) -> None:
         ) from None
     if words == command_of(one.start, 2, 0):
         raise UserError(f"http.start={one.start} names no port: write {{port}} where the command has it")
+
+
+# Keys of http.launcher=kubernetes alone, and those of processes of this host.
+_OF_PODS: Final = ("deployment", "kubeconfig", "pod_port")
+_OF_PROCESSES: Final = ("servers", "start", "cores")
+
+
+def _check_pods(one: HttpConfig) -> None:
+    """Refuse pods of no Deployment, and keys of servers that run already or are processes of this host."""
+    if one.deployment is None or not all(one.deployment.split("/")) or one.deployment.count("/") > 1:
+        given = " is missing" if one.deployment is None else f"={one.deployment} names no Deployment"
+        raise UserError(f"http.deployment{given}: write http.deployment=NAMESPACE/NAME, or NAME alone")
+    for name in _OF_PROCESSES:
+        if getattr(one, name) is not None:
+            raise UserError(
+                f"http.{name} does not fit http.launcher={KUBERNETES}, where the Deployment says what runs "
+                "in a pod: leave it out"
+            )
 
 
 def command_of(template: str, port: int, server: int) -> list[str]:

@@ -12,6 +12,7 @@ VICTIMS: Final = ("recompute", "neighbour")
 # The maximum number of blocks left for the last stage. paper: the blocks that the last steps added (section
 # 4.2); shipped: the default of the artefact (AlibabaPAI/llumnix, branch osdi24ae).
 LAST_STAGES: Final = {"paper": 1, "shipped": 16}
+WITHIN_STEP: Final = "step"
 # Besides the bytes of the last stage, both sides must agree and resume: Fig. 10's down time of the shortest
 # context minus its copy is about 10 ms with one GPU and 29 ms with four; between and beyond, it is linear.
 CONTROL_MS: Final = 10.0
@@ -32,10 +33,11 @@ class MigrationConfig:
         choices=MODES,
     )
     last_stage: str = key(
-        "the request stops once at most this many blocks are left to copy: `shipped` 16, `paper` 1. "
-        "The first stage is the last only for a request without a full block",
+        "the request stops once at most this many blocks are left to copy: `shipped` 16, `paper` 1; "
+        "`step`: once they take at most half a decode step to copy. The first stage is the last only for a "
+        "request without a full block",
         default="shipped",
-        choices=tuple(LAST_STAGES),
+        choices=(*LAST_STAGES, WITHIN_STEP),
     )
     max_stages: int = key("most stages; a migration that needs one more is aborted", default=3, within=COUNT)
     period_ms: float = key(

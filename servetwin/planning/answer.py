@@ -9,6 +9,7 @@ from typing import Final
 from hwmodels.errors import HardwareError
 from servetwin.planning.busiest import Busiest, busiest
 from servetwin.planning.candidate import Candidate, NoLayoutError, PlanAnswer
+from servetwin.planning.deploy import Deploy, deploy_of
 from servetwin.planning.layout import Layout
 from servetwin.planning.plan_words import RATE, PlanWords
 from servetwin.planning.probe import End, prepared_for, probe
@@ -112,6 +113,7 @@ def _least(options: PlanWords, submit: Submit, on_done: Callable[[int, int], Non
         busiest=window,
         runs=_count_runs([*searches, low, high]) + runs,
         precision=_precision(best.layout, best.gpus, options.words),
+        deploy=_deploy(best.layout, best.gpus, options.words),
         details={"low": low, "high": high},
     )
 
@@ -122,6 +124,13 @@ def _precision(layout: Layout, gpus: int, words: tuple[str, ...]) -> str:
 
     config = load_config([*words, *layout.words_of(gpus), "out=none"], "simulate")
     return shown_precision(config).get("precision", "")
+
+
+def _deploy(layout: Layout, gpus: int, words: tuple[str, ...]) -> Deploy:
+    """Return how the answer is deployed."""
+    all_words = (*words, *layout.words_of(gpus))
+    prepared = prepared_for(all_words)
+    return deploy_of(prepared.config, prepared.replicas, all_words)
 
 
 def _wants_headroom(options: PlanWords) -> bool:
@@ -256,7 +265,7 @@ def _highest_rate(options: PlanWords, submit: Submit) -> PlanAnswer:
         options=options, ranked=(), unable=unable, ends=Answers(low, factor, high), headroom=None,
         busiest=busiest_of(layout, gpus, options.words, _WINDOW_S), rate_per_s=rate,
         runs=sum(tried for _, tried, _ in found) + more + most,
-        precision=_precision(layout, gpus, options.words),
+        precision=_precision(layout, gpus, options.words), deploy=_deploy(layout, gpus, options.words),
         details={"layout": layout, "factors": [(pair[0].name, pair[1]) for pair in runners_up]},
     )  # fmt: skip
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from servetwin.planning.busiest import Busiest
+from servetwin.planning.deploy import Deploy
 from servetwin.planning.plan_words import PlanWords
 from servetwin.planning.search import LayoutSearch
 from servetwin.results.ranges import Answers
@@ -48,7 +49,7 @@ class PlanAnswer:
 
     ``headroom``: the factor by which the rate may grow at the answer. With find=rate the answers are factors
     on the trace's rate, and ``rate_per_s`` is the rate with the factor 1. ``precision``: how quantised models
-    and their KV are stored; empty if none is.
+    and their KV are stored; empty if none is. ``deploy``: how the answer is deployed; None without one.
     """
 
     options: PlanWords
@@ -60,4 +61,5 @@ class PlanAnswer:
     rate_per_s: float | None = None
     runs: int = 0
     precision: str = ""
+    deploy: Deploy | None = None
     details: dict[str, Any] = field(default_factory=dict)

@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 
 from servetwin.planning.candidate import Candidate, PlanAnswer
+from servetwin.planning.deploy import lines_of
 from servetwin.planning.ranking import price_of
 from servetwin.planning.text import head, not_searched, remarks, rows, sentence, tried_sizes, unable
 from servetwin.report import plots
@@ -16,7 +17,7 @@ from servetwin.report.answer_page import COLORS, answer, command, page, table
 from servetwin.report.figures import figure
 from servetwin.report.metric_text import name_of, value_text
 from servetwin.report.number_text import number
-from servetwin.report.page_parts import charts
+from servetwin.report.page_parts import card, charts
 
 _FOOT: Final = (
     "Every number is of a simulated run; a run that missed the objective for certain was stopped, and has a "
@@ -39,6 +40,8 @@ def plan_page(plan: PlanAnswer, words: str) -> str:
     if plan.ranked:
         sizes = [[name, str(gpus), result] for name, gpus, result in tried_sizes(plan)]
         parts.append(table("Sizes that were run", ["layout", "GPUs", "result"], sizes))
+    if plan.deploy is not None:
+        parts.append(card("To deploy", f"<pre>{escape(chr(10).join(lines_of(plan.deploy)))}</pre>"))
     parts.append(command(words))
     return page("Plan", headline + stop.rstrip(), " ".join(plan.options.words), parts, _FOOT)
 

@@ -201,6 +201,7 @@ def as_data(plan: PlanAnswer) -> dict[str, Any]:
         "rate_per_s": plan.rate_per_s,
         "runs": plan.runs,
         "precision": plan.precision or None,
+        "deploy": None if plan.deploy is None else plan.deploy.as_data(),
         "busiest": None if plan.busiest is None else str(plan.busiest),
         "currency": plan.options.currency or None,
         "equal": _equal_layouts(plan),

@@ -65,12 +65,13 @@ def draw(panels: Sequence[Panel], looks: Looks, path: Path) -> None:
     import matplotlib
 
     matplotlib.use("Agg")
+    from cycler import cycler
     from matplotlib import pyplot
 
     own = {
         "font.size": _POINTS, "axes.titlesize": _POINTS, "axes.labelsize": _POINTS, "legend.fontsize": 7,
         "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.3,
-        "lines.linewidth": 1.3, "lines.markersize": 3.5, "axes.prop_cycle": pyplot.cycler(color=_COLORS),
+        "lines.linewidth": 1.3, "lines.markersize": 3.5, "axes.prop_cycle": cycler(color=_COLORS),
         # Text stays text, in fonts that submission systems take.
         "pdf.fonttype": 42, "svg.fonttype": "none", "svg.hashsalt": "servetwin",
     }  # fmt: skip

@@ -97,7 +97,7 @@ def instances_plot(events: Sequence[Event], summary: Mapping[str, Any]) -> str:
     times = np.unique(np.concatenate([x for x, _ in steps.values()]))
     held = {role: y[np.searchsorted(x, times, side="right") - 1] for role, (x, y) in steps.items()}
     detail, few = "from the wish to load until the GPUs are free again", len(times) <= _MOST_STEPS
-    band = None if few else _least_and_most(times, sum(held.values()), span_s)
+    band = None if few else _least_and_most(times, np.sum(list(held.values()), axis=0), span_s)
     if not few:
         held = {role: _means(times, values, span_s) for role, values in held.items()}
         times = _stretches(span_s)[:-1]
@@ -127,7 +127,8 @@ def _means(times: plots.Floats, values: plots.Floats, span_s: float) -> plots.Fl
     ends = np.append(times[1:], span_s)
     area = np.append(0.0, np.cumsum(values * (ends - times)))
     bounds = _stretches(span_s)
-    return np.diff(np.interp(bounds, np.append(times, span_s), area)) / np.diff(bounds)
+    below: plots.Floats = np.diff(np.interp(bounds, np.append(times, span_s), area)) / np.diff(bounds)
+    return below
 
 
 def _least_and_most(

@@ -74,7 +74,7 @@ def calibrate_server(
         )
         entries = {name: log.entries[name] for name in plan.jobs()}
     steps, front_end = steps_of(entries), front_end_fit(entries)
-    if not any(step[3] for step in steps):
+    if not any(step[3] == engine.max_num_seqs for step in steps):
         raise UserError(
             f"the server at {server.address} never decoded {engine.max_num_seqs} requests at once: write "
             "engine.max_num_seqs=N as it was started with (--max-num-seqs)"

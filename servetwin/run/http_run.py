@@ -14,17 +14,20 @@ from realexec.http.capabilities import carries_out
 from realexec.http.driver import HttpReport, execute, probe_all, probe_hand_overs, probe_sleeps, resumes
 from realexec.http.engine_times import times_of_all
 from realexec.http.handover import Roles
+from realexec.http.instance_launcher import NOWHERE, InstanceLauncher, start_first, start_others
 from realexec.http.probe import Server
-from realexec.http.server_launcher import NOWHERE, ServerLauncher, StartRules
+from realexec.http.server_launcher import ServerLauncher
 from realexec.http.server_state import Times
 from realexec.http.stream import Refused
 from realexec.http.verify import TokenCheck, ask_again, chosen
+from realexec.kubernetes.kubeconfig import access_of
+from realexec.kubernetes.pod_launcher import PodLauncher, PodRules
 from servetwin.assemble import build
 from servetwin.assemble.clients import requests_of
 from servetwin.assemble.elastic import metrics_read
 from servetwin.config.compose.resolved import resolved_yaml
 from servetwin.config.config import RunConfig
-from servetwin.config.http_config import AFTER, ELSEWHERE, TOGETHER, command_of, servers_of
+from servetwin.config.http_config import AFTER, ELSEWHERE, KUBERNETES, TOGETHER, servers_of
 from servetwin.config.policy.watch import SPARING_PERIOD_S, PolicyWatch
 from servetwin.results.journal_file import NAME as JOURNAL_NAME
 from servetwin.results.journal_file import JournalFile, header_fields
@@ -35,6 +38,7 @@ from servetwin.run.http_front_end import front_end_of
 from servetwin.run.prepared import Prepared
 from servetwin.run.real_summary import RealRun, real_summary
 from servetwin.run.simulate import prepare
+from servetwin.run.started_servers import start_rules
 from servetwin.run.telemetry import telling_of
 from servetwin.run.write_results import write_config
 from serving.controller import Controller
@@ -54,26 +58,28 @@ def http_run(
     config: RunConfig, folder: Path, on_progress: Callable[[int, int], None] | None = None
 ) -> dict[str, Any]:
     """Run, check tokens, write every file into ``folder``, and return the summary."""
-    if config.http.start is None:
+    if not config.http.starts:
         servers = probe_all(servers_of(config.http), config.http.model, os.environ.get(API_KEY))
         return _run(config, folder, servers, None, on_progress)
     count = config.cluster.gpus // (config.model.tp * config.model.pp)
-    with ServerLauncher(_start_rules(config), count, folder) as launcher:
-        return _run(config, folder, (launcher.first(),) * count, launcher, on_progress)
+    with _launcher_of(config, count, folder) as launcher:
+        return _run(config, folder, (start_first(launcher),) * count, launcher, on_progress)
 
 
-def _start_rules(config: RunConfig) -> StartRules:
-    """Return how servers are started."""
+def _launcher_of(config: RunConfig, count: int, folder: Path) -> ServerLauncher | PodLauncher:
+    """Return what starts at most ``count`` servers."""
     http = config.http
-    template = http.start or ""
-    return StartRules(
-        command=lambda port, number: command_of(template, port, number),
+    if http.launcher != KUBERNETES:
+        return ServerLauncher(start_rules(config, os.environ.get(API_KEY)), count, folder)
+    rules = PodRules(
+        deployment=http.deployment or "",
+        port=http.pod_port,
         model=http.model,
         key=os.environ.get(API_KEY),
         timeout_s=http.start_timeout_s,
         kill_s=http.kill_s,
-        cores=http.cores,
     )
+    return PodLauncher(rules, count, access_of(http.kubeconfig))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +92,7 @@ class _Ready:
     awake: list[int] | None
 
 
-def _ready(config: RunConfig, servers: tuple[Server, ...], launcher: ServerLauncher | None) -> _Ready:
+def _ready(config: RunConfig, servers: tuple[Server, ...], launcher: InstanceLauncher | None) -> _Ready:
     """Check that the servers can do what the system asks for, and start the others. Raises UserError."""
     _check_moves(config, servers)
     prepared = prepare(as_found(config, servers))
@@ -95,7 +101,7 @@ def _ready(config: RunConfig, servers: tuple[Server, ...], launcher: ServerLaunc
     if awake is not None:
         _check_metrics(config, servers, metrics_read(config, prepared.estimates))
     if launcher is not None:
-        servers = launcher.others(numbers)
+        servers = start_others(launcher, numbers)
     elif awake is not None:
         probe_sleeps(servers)
     if roles is not None:
@@ -107,7 +113,7 @@ def _run(
     config: RunConfig,
     folder: Path,
     servers: tuple[Server, ...],
-    launcher: ServerLauncher | None,
+    launcher: InstanceLauncher | None,
     on_progress: Callable[[int, int], None] | None,
 ) -> dict[str, Any]:
     """Run on ``servers``, of which ``launcher`` has started the first; None: all run already."""
@@ -176,7 +182,7 @@ def _header_of(
     return header | prepared.journal_header() | {"servers": [server.facts() for server in servers]}
 
 
-def _told_by(report: HttpReport, launcher: ServerLauncher | None, controller: Controller) -> dict[str, Any]:
+def _told_by(report: HttpReport, launcher: InstanceLauncher | None, controller: Controller) -> dict[str, Any]:
     """Return the servers, and what really happened on them."""
     starts = {} if launcher is None else {"starts": launcher.report()}
     stock = [service for service in controller.services.values() if isinstance(service, Stock)]

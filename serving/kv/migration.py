@@ -247,6 +247,8 @@ class Migrations:
             migration.move = self.moves.reserve(source, destination, batch, upto)
         else:
             self.moves.reserve_more(migration.move, upto)
+        migration.computed_tokens = source.ledger.context_tokens(request) - 1
+        migration.copied_tokens = upto - first
         migration.stages, migration.sent_tokens = stage + 1, upto
         if last:
             boundary.pause(source, request, f"the last stage of its migration to {destination.id}", actions)

@@ -48,7 +48,8 @@ HALTING: Final = (MigrationPhase.PREPARING, MigrationPhase.RECOMPUTING)
 class MigrationRules:
     """Rules of one model's migrations. ``last_stage_blocks``: the most that are left for the last stage.
 
-    A live migration has one stage only if less than a block is to be copied. ``max_stages``: one stage more
+    ``last_within_step``: instead, what is left for it takes at most half a decode step to copy. A live
+    migration has one stage only if less than a block is to be copied. ``max_stages``: one stage more
     aborts. ``control_ns``: time of the last stage besides its bytes. ``kv_bytes``: what a sequence has
     whatever its context changes with every token, so it is sent with the last stage. ``max_num_seqs``:
     requests that decode on one instance. ``into_loading``: a destination may still be loading; one stage is
@@ -64,6 +65,7 @@ class MigrationRules:
     max_num_seqs: int = 1 << 30
     into_loading: bool = False
     slowdown_ppm: int = 0
+    last_within_step: bool = False
 
 
 class MigrationHost(Protocol):
@@ -85,13 +87,14 @@ class MigrationHost(Protocol):
 class Migration:
     """One migration. ``request`` -1: none is chosen yet. ``sent_tokens``: positions sent or in transfer.
 
-    ``awaited``: ends that have not reached a boundary yet. ``kept``: room at the destination is reserved for
-    it in addition to that at the source.
+    ``copied_tokens``: positions of the latest stage. ``computed_tokens``: positions that the source had when
+    it began. ``awaited``: ends that have not reached a boundary yet. ``kept``: room at the destination is
+    reserved for it in addition to that at the source.
     """
 
     __slots__ = (
-        "awaited", "begun_ns", "context_tokens", "destination", "kept", "move", "moved_bytes", "paused_ns",
-        "phase", "reason", "request", "sent_tokens", "source", "stages",
+        "awaited", "begun_ns", "computed_tokens", "context_tokens", "copied_tokens", "destination", "kept",
+        "move", "moved_bytes", "paused_ns", "phase", "reason", "request", "sent_tokens", "source", "stages",
     )  # fmt: skip
 
     def __init__(self, source: int, destination: int, reason: str) -> None:
@@ -104,4 +107,5 @@ class Migration:
         self.kept = False
         self.move: Move | None = None
         self.stages = self.sent_tokens = self.moved_bytes = self.context_tokens = 0
+        self.copied_tokens = self.computed_tokens = 0
         self.begun_ns = self.paused_ns = -1

@@ -29,10 +29,25 @@ def engaged(under_way: Mapping[int, Migration], replica: int) -> bool:
 
 def is_last(migration: Migration, rules: MigrationRules, computed: int, block: int) -> bool:
     """Whether the next stage is the last: little is left to copy, or less than one full block."""
-    left = -(-(computed - migration.sent_tokens) // block)
-    if rules.mode == "stop_and_copy" or computed - migration.sent_tokens < block:
+    left = computed - migration.sent_tokens
+    if rules.mode == "stop_and_copy" or left < block:
         return True
-    return left <= rules.last_stage_blocks and migration.stages > 0
+    if migration.stages == 0:
+        return False
+    if rules.last_within_step:
+        return takes_half_a_step(migration, computed) or migration.stages + 1 == rules.max_stages
+    return -(-left // block) <= rules.last_stage_blocks
+
+
+def takes_half_a_step(migration: Migration, computed: int) -> bool:
+    """Whether what is left takes at most half a decode step to copy, at the rate of the latest stage.
+
+    That stage copied its positions in as many steps as the request has got tokens since. The other half of
+    the step is for the messages of the last stage. Only counts decide, so every replay decides the same.
+    """
+    steps = computed - migration.computed_tokens
+    left = computed - migration.sent_tokens
+    return 2 * left * steps <= migration.copied_tokens
 
 
 def has_room(destination: Engine, rules: MigrationRules, request: int, tokens: int) -> bool:

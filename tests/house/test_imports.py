@@ -81,7 +81,10 @@ CONTRACTS = {
         own=names("serving"),
         third=names("torch", "transformers", "safetensors", "numpy", "msgspec"),
         lazy=names("ray"),
-        named={"nixl": names("realexec.transports.nixl")},
+        named={
+            "nixl": names("realexec.transports.nixl"),
+            "yaml": names("realexec.kubernetes.kubeconfig"),
+        },
     ),
     "traces": Contract(
         third=names("numpy", "pandas"),
@@ -225,7 +228,7 @@ ROOMS = {
     ),
     "realexec": (
         "system", "wire", "memory", "transports", "verbs", "transport_registry", "model", "worker",
-        "launchers", "world", "driver", "calibration", "http", "telemetry", "probe",
+        "launchers", "world", "driver", "calibration", "http", "kubernetes", "telemetry", "probe",
     ),
     "policies": (
         "admission", "batching", "dispatch", "llumnix", "migration", "migration_defragment",

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from realexec.wire import handshake
-from realexec.wire.channel import Channel
+from realexec.wire.channel import SENT_BYTES, Channel, _batches
 from realexec.wire.frames import (
     HEADER_BYTES,
     MAGIC,
@@ -49,6 +49,25 @@ def header(magic: bytes = MAGIC, version: int = VERSION, head: int = 2, payload:
 def sent_raw(pair: tuple[Channel, Channel], raw: bytes) -> Channel:
     pair[0].send_views([raw])
     return pair[1]
+
+
+def test_one_call_sends_as_many_bytes_as_it_may(pair: tuple[Channel, Channel]) -> None:
+    """A frame's head goes with the first of a large buffer, and buffers are cut only at the limit."""
+    head, large, small = b"head", bytes(2 * SENT_BYTES), b"end"
+    batches = [list(map(len, batch)) for batch in _batches([head, large, small])]
+    assert batches == [[4, SENT_BYTES - 4], [SENT_BYTES], [4, 3]]
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_CONGESTION"), reason="Linux only")
+def test_a_connection_within_a_host_is_not_paced(pair: tuple[Channel, Channel]) -> None:
+    """Reno, whatever the system uses; a Unix socket has no such choice and stays usable."""
+    with socket.create_server((LOOPBACK, 0)) as door, socket.create_connection(door.getsockname()) as ours:
+        Channel(ours).send_unpaced_within_host()
+        used = ours.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16)
+    assert used.rstrip(b"\0") == b"reno"
+    pair[0].send_unpaced_within_host()
+    pair[0].send({"type": "still"})
+    assert pair[1].receive()[0] == {"type": "still"}
 
 
 @pytest.mark.parametrize("size", [0, 1, 65_516, 65_517, 3_000_000])

@@ -20,7 +20,7 @@ from tests.worlds.calibrations import law_us, profile
 WORDS = (
     "simulate", "model=tiny_llama", "cluster=local", "cluster.gpus=2", "engine=own_workers",
     "engine.max_num_seqs=8", "engine.max_num_batched_tokens=256", "engine.kv_tokens=16384", "uncertainty=off",
-    "trace=azure_conv_like", "trace.limit=40", "trace.tokens_scale=0.1",
+    "trace=azure_conv_like", "trace.limit=400", "trace.tokens_scale=0.1",
     "trace.rate_per_s=25", "journal=true",
 )  # fmt: skip
 DRIFTS = (0.97, 0.99, 1.0, 1.01, 1.03)
@@ -149,7 +149,7 @@ def test_what_only_the_real_run_did_is_told_with_both_counts() -> None:
 def test_all_decisions_of_a_journal_are_of_a_kind(real: list[Path]) -> None:
     found = decisions_of(real[0])
     assert found and {one.kind for one in found} == {"placing", "batching"}
-    assert sum(one.key[0] == "assign" for one in found) == 40
+    assert sum(one.key[0] == "assign" for one in found) == 400
 
 
 def test_the_distance_is_the_largest_gap_between_shares() -> None:

@@ -69,7 +69,7 @@ REFUSED: list[tuple[list[str], list[str]]] = [
     (["migration.mode=live", "migration.max_stages=4"], ["system/migration", "least_loaded"]),
     (["system/migration=least_loaded"], ["cluster=a100_x8", "cluster=llumnix"]),
     ([*MIGRATING, "migration.mode=teleport"], ["migration.mode=teleport", "live, stop_and_copy, recompute"]),
-    ([*MIGRATING, "migration.last_stage=any"], ["migration.last_stage=any", "paper, shipped"]),
+    ([*MIGRATING, "migration.last_stage=any"], ["migration.last_stage=any", "paper, shipped, step"]),
     ([*MIGRATING, "migration.victims=host"], ["migration.victims=host", "recompute, neighbour"]),
     (
         [*MIGRATING, "migration.reserve=0.1"],

@@ -23,13 +23,15 @@ APART = "the real runs differ too much among themselves: the mean ttft_ms by 40%
 def case(name: str, ratio: float = 0.9, refused: tuple[str, ...] = ()) -> dict[str, Any]:
     """As fidelity.json has it: a D_sim / D_repeat of so much in both metrics."""
     statistics = {"mean": 1.02, "p50": 1.0, "p90": 1.1, "p99": None}
-    one = {
+    one: dict[str, Any] = {
         "requests": 20, "ratio": statistics, "d_sim_over_d_repeat": ratio, "real_means_apart": 0.1,
-        "verdict": "agrees" if ratio <= 1 else "differs",
+        "verdict": "agrees" if ratio <= 1 else "differs", "decides": not refused,
+        "interval": [ratio - 0.1, ratio + 0.1], "unusual_run": 1.21,
     }  # fmt: skip
+    one["with_all"] = one | {"d_sim_over_d_repeat": 9.87}
     agreement = {
         "timing": {"ttft_ms": one, "e2e_ms": one}, "refused": list(refused), "decisions": [],
-        "repeated_decisions": [], "agrees": ratio <= 1 and not refused,
+        "repeated_decisions": [], "agrees": ratio <= 1 and not refused, "disturbed": None,
     }  # fmt: skip
     moved = {key: [1, 2] for key in ("loads", "live_passes", "migrations", "handoffs")} | {
         "transport": ["tcp"] * 2
@@ -37,6 +39,7 @@ def case(name: str, ratio: float = 0.9, refused: tuple[str, ...] = ()) -> dict[s
     return {
         "keys": dict(CASES[name]), "agreement": agreement, "tokens": {"checked": 1234, "different": 0},
         "moved": moved, "requests": {"finished": [20, 20, 20], "failed": [0, 0, 0]},
+        "quiet": [{"quiet": True, "busy_share": 0.02}] * 2,
     }  # fmt: skip
 
 
@@ -45,7 +48,8 @@ def found(noisy: tuple[str, ...] = (), **cases: Any) -> dict[str, Any]:
     steps = {"wall_over_cpu": 1.1, "date": "2026", "workers_busy": 2, "steps": 9, "noisy": list(noisy)}
     return {
         "title": None, "command": "realexec fidelity out=DIR", "repeats": 2, "date": "2026-01-02",
-        "code": {"version": "1"}, "keys": {}, "profile": steps, "cases": cases, "holds": holds(cases),
+        "cut_down": False,
+        "code": ["1"], "keys": {}, "profile": steps, "cases": cases, "holds": holds(cases),
         "machine": machine | {"processor": "CPU", "memory_bytes": 8e9, "cuda_devices": []},
         "rates": {"raw": {"memory to memory": 5e9}, "ways": {"link by tcp": 1e9, "link by nixl": None}},
     }  # fmt: skip
@@ -53,7 +57,7 @@ def found(noisy: tuple[str, ...] = (), **cases: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     ("ratios", "upto"),
-    [((0.9, 0.8, 0.7), 1.3), ((0.9, 0.8, 1.7), 0.8), ((0.9, 1.2, 0.7), 0.3), ((1.2, 0.8, 0.7), None)],
+    [((0.9, 0.8, 0.7), 2.5), ((0.9, 0.8, 1.7), 0.6), ((0.9, 1.2, 0.7), 0.3), ((1.2, 0.8, 0.7), None)],
 )
 def test_the_range_ends_at_the_first_load_that_does_not_agree(
     ratios: tuple[float, ...], upto: float | None
@@ -69,21 +73,38 @@ def test_the_range_ends_at_the_first_load_that_does_not_agree(
 
 def test_a_page_claims_only_what_may_be_claimed() -> None:
     agreeing, apart = case("light"), case("knee", refused=(APART,))
-    told = "rows the simulation cannot be told from a rerun"
-    assert claim(found(light=agreeing)) == f"**In 2 of 2 {told}, in light in all.**"
-    assert claim(found(light=case("light", 1.4))) == f"**In 0 of 2 {told}.**"
-    mixed = claim(found(light=agreeing, knee=apart))
-    assert mixed.startswith(f"**In 2 of 2 {told}, in light in all; nothing is claimed of knee")
+    told = "the simulation cannot be told from a rerun"
+    assert claim(found(light=agreeing)) == f"**2 of 2 rows decide; in 2 of them {told}, in light in all.**"
+    assert claim(found(light=case("light", 1.4))) == f"**2 of 2 rows decide; in 0 of them {told}.**"
+    mixed = found(light=agreeing, knee=apart)
+    assert claim(mixed) == f"**2 of 4 rows decide; in 2 of them {told}, in light in all.**"
+    assert as_page(mixed).count("| not claimed |") == 2 and f"* knee: {APART}" in as_page(mixed)
     some = case("knee", 1.4)
     some["agreement"]["timing"]["e2e_ms"] = agreeing["agreement"]["timing"]["e2e_ms"]
-    assert claim(found(knee=some)) == f"**In 1 of 2 {told} (knee).**"
+    assert claim(found(knee=some)) == f"**2 of 2 rows decide; in 1 of them {told} (knee).**"
     noisy = found((NOISY,), light=case("light", refused=(NOISY,)), knee=case("knee", refused=(NOISY, APART)))
-    assert claim(noisy).startswith("**Nothing is claimed: the machine was not quiet") and NOISY in claim(
-        noisy
-    )
+    assert claim(noisy).startswith("**Nothing is claimed: the machine was not quiet")
     page = as_page(noisy)
-    assert f"* light, knee: {NOISY}" in page and f"* knee: {APART}" in page
+    assert f"* light, knee: {NOISY}" in page and f"* knee: {APART}" in page and NOISY in claim(noisy)
     assert "| agrees |" not in page and page.count("| not claimed |") == 4
+
+
+def test_a_short_try_and_a_busy_machine_claim_nothing() -> None:
+    short = found(light=case("light")) | {"cut_down": True}
+    assert claim(short).startswith("**Nothing is claimed: this was a shorter try")
+    assert "| agrees |" not in as_page(short)
+    busy = case("light")
+    busy["quiet"] = [{"quiet": False, "busy_share": 0.5}, {"quiet": True, "busy_share": 0.1}]
+    assert claim(found(light=busy)).startswith("**2 of 2 rows decide"), "one of them may be disturbed"
+    busy["quiet"] = [busy["quiet"][0]] * 2
+    assert claim(found(light=busy)).endswith("used the cores before several runs of light.**")
+
+
+def test_a_disturbed_run_is_named_with_its_numbers() -> None:
+    assert "No run was disturbed" in as_page(found(light=case("light")))
+    one = case("light")
+    one["agreement"]["disturbed"] = "real-2"
+    assert "| light | TTFT | real-2 | 9.87 | 10% | agrees |" in as_page(found(light=one))
 
 
 def test_a_scaling_case_that_loaded_nothing_says_so_at_the_head_of_its_page() -> None:
@@ -118,7 +139,7 @@ def test_the_scaling_case_loads_on_machines_of_any_speed(faster: float, tmp_path
 def test_a_page_has_every_number() -> None:
     page = as_page(found(scaling=case("scaling", 2.5)))
     for row in (
-        f"| scaling | 2 | TTFT | 20 | 1.02 | 1.00 | 1.10 | {NOTHING} | 2.50 | 10% | differs |",
+        f"| scaling | 3 | TTFT | 20 | 1.02 | 1.00 | 1.10 | {NOTHING} | 2.50 | 2.40 to 2.60 | 1.21 | 10% |",
         "| scaling | 1, 2 | 1, 2 | 1, 2 | 1, 2 | tcp | 1,234 | 0 | 0 |",
         "| raw: memory to memory | 5,000 |", f"| link by nixl | {NOTHING} |",
         "| machine | CPU, 2 cores, 8 GB |",
@@ -166,7 +187,7 @@ def test_cases_on_real_workers_and_their_twins(tmp_path: Path, capsys: pytest.Ca
     pytest.importorskip("transformers")
     profile(tmp_path / "profile")
     small = ("trace.limit=6", "trace.tokens_scale=0.03", f"engine.profile={tmp_path}/profile")
-    words = ["fidelity", *small, "repeat=2", "cases=[light,scaling]", f"out={tmp_path}/out"]
+    words = ["fidelity", *small, "quick=true", "repeat=2", "cases=[light,scaling]", f"out={tmp_path}/out"]
     assert realexec_cli.run(words) == 0
     assert "light: real run 2 of 2" in capsys.readouterr().err
     told = json.loads((tmp_path / "out" / "fidelity.json").read_text())

@@ -52,4 +52,4 @@ def test_a_script_is_told_by_its_import(tmp_path: Path) -> None:
 def test_a_plain_folder_or_another_name_is_no_namesake(name: str, tmp_path: Path) -> None:
     put(tmp_path, name)
     done = ran(tmp_path, MAIN, "--version")
-    assert done.returncode == 0 and done.stdout.startswith("servetwin 0.1.0")
+    assert done.returncode == 0 and done.stdout.startswith("servetwin 1.0.0")

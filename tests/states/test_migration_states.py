@@ -1,5 +1,7 @@
 """Every cell of the table of migrations is played through the controller; who owns what in every phase."""
 
+from dataclasses import replace
+
 import pytest
 
 from serving.engine.progress import AT_WORK, Progress
@@ -9,7 +11,7 @@ from serving.vocabulary.actions import Detach, Fail, JoinBatch, Migrate, Preempt
 from serving.vocabulary.events import Arrived, Ran, Sent
 from serving.vocabulary.request import Request
 from tests.states.migration_states import CELLS
-from tests.worlds.migration_rig import CONTROL_NS, WHO, MigrationRig
+from tests.worlds.migration_rig import BLOCK, CONTROL_NS, WHO, MigrationRig
 
 SENT = ("stage received", "a transfer was stopped")
 RECOMPUTING = MigrationPhase.RECOMPUTING
@@ -284,6 +286,28 @@ def test_a_destination_without_a_place_refuses() -> None:
     rig.boundary()
     (record,) = rig.migrations.log.records
     assert record.outcome == "refused" and rig.destination.ledger.held_blocks(WHO) == 0
+
+
+@pytest.mark.parametrize(
+    ("steps", "max_stages", "stages"),
+    [(1, 4, 2), (4, 4, 2), (10, 4, 3), (10, 2, 2)],
+    ids=["little is left", "half a step", "more than half a step", "no stage more"],
+)
+def test_the_last_stage_takes_half_a_step_at_most(steps: int, max_stages: int, stages: int) -> None:
+    """What is left, times the steps that the stage before took for all it copied, against half of that."""
+    rig = MigrationRig(prompt=100, blocks=60, max_stages=max_stages)
+    rules = rig.migrations._rules
+    rig.migrations._rules = replace(rules, last_within_step=True)
+    rig.look(), rig.boundary()
+    for _ in range(steps):
+        rig.step(0)
+    rig.come(), rig.boundary()
+    if stages == 3:
+        assert phase_of(rig) == "copying" and rig.sends[-1].positions[0][1] % BLOCK == 0
+        rig.come(), rig.boundary()
+    assert phase_of(rig) == "last stage" and len(rig.sends) == stages
+    rig.come()
+    assert rig.migrations.log.records[-1].outcome == "committed"
 
 
 def test_what_is_copied_while_the_destination_loads_is_not_copied_again() -> None:

@@ -104,8 +104,8 @@ class Job:
 class FakeServer:
     """Use as a context manager; ``jobs`` are all requests it has taken, as they stand."""
 
-    def __init__(self, settings: Settings | None = None, port: int = 0) -> None:
-        self.settings, self._port = settings or Settings(), port
+    def __init__(self, settings: Settings | None = None, port: int = 0, host: str = "127.0.0.1") -> None:
+        self.settings, self._port, self._host = settings or Settings(), port, host
         self.jobs: list[Job] = []
         self.refuses = ""  # if not empty every completion is refused so
         self.frozen = self.asleep = False
@@ -133,7 +133,7 @@ class FakeServer:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._port}"
+        return f"http://{self._host}:{self._port}"
 
     def die(self) -> None:
         """As killed: nobody listens any more, and every connection is reset."""
@@ -166,7 +166,7 @@ class FakeServer:
 
     async def _open(self) -> None:
         self._work = asyncio.Event()
-        self._server = await asyncio.start_server(self._connected, "127.0.0.1", self._port)
+        self._server = await asyncio.start_server(self._connected, self._host, self._port)
         self._port = self._server.sockets[0].getsockname()[1]
         self.connectors = Connectors(self._port, self.settings.nixl, self.settings.mode)
         self._engine = asyncio.create_task(self._steps())

@@ -74,6 +74,7 @@ class Setting:
     victims_reserve: int = 0  # blocks; 0: who would be preempted is
     order: Order = "priority"  # of queues, where the case has priorities
     slowdown_ppm: int = 0
+    last_within_step: bool = False
 
     @property
     def rules(self) -> MigrationRules:
@@ -82,7 +83,7 @@ class Setting:
         kv_bytes = KvBytes(bytes_per_token, 100 * self.case.sequence_blocks)
         return MigrationRules(  # type: ignore[arg-type]
             self.mode, *stages, self.control_ns, kv_bytes, self.case.max_num_seqs,
-            slowdown_ppm=self.slowdown_ppm,
+            slowdown_ppm=self.slowdown_ppm, last_within_step=self.last_within_step,
         )  # fmt: skip
 
 

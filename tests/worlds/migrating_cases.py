@@ -47,6 +47,7 @@ def migrating(draw: st.DrawFn) -> Setting:
         seed=draw(st.integers(0, 2**16)),
         mode=mode,
         last_stage_blocks=draw(st.sampled_from((1, 1, 2, 16))),
+        last_within_step=draw(st.booleans()),
         max_stages=draw(st.integers(1, 4)),
         control_ns=draw(st.sampled_from((0, 1, step_ns, 10 * step_ns))),
         token_ns=step_ns * draw(st.sampled_from((0.02, 0.2, 1.0, 5.0))),

@@ -141,7 +141,7 @@ def check_servers(config: RunConfig) -> None:
         return
     system = config.system
     gpus, each = config.cluster.gpus, config.model.tp * config.model.pp
-    servers = len(servers_of(config.http)) if config.http.start is None else gpus // each
+    servers = gpus // each if config.http.starts else len(servers_of(config.http))
     keeps = system.elastic and system.instances.keep_parameters_ms > 0
     full = system.instances.size == "full"
     split, moves = system.instances.split, system.migration.name != "none"

@@ -1,0 +1,1 @@
+"""Instances that are pods of a Deployment, through the Kubernetes API."""
