@@ -105,9 +105,10 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# build/site: the pages of docs/ as a site that opens offline.
+# Notebooks anew from their scripts, and build/site: the pages of docs/ as a site that opens offline.
 .PHONY: docs
 docs: $(VENV)/.docs
+	$(BIN)/python -m scripts.notebooks
 	$(BIN)/python -m scripts.docs_site out=build/site
 
 bench: $(VENV)/.test

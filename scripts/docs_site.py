@@ -23,7 +23,8 @@ _OTHERS: Final = {
     "CHANGELOG.md": "CHANGELOG.html",
     "benchmarks/README.md": "benchmarks/README.html",
 }
-_PICTURES: Final = "docs/pictures"
+# Folder -> ending of its files that the site has unchanged.
+_AS_THEY_ARE: Final = {"docs/pictures": ".png", "notebooks": ".ipynb"}
 # Pages that the README of their own folder lists.
 _LISTED_ELSEWHERE: Final = ("/decisions/", "/lab/", "docs/README.md")
 # Of docs/README.md: the heading of a kind of pages, or a page with the question that it answers.
@@ -93,12 +94,16 @@ def build(root: Path, out: Path) -> list[Path]:
     written += [_written(out / "site" / name, (_FILES / name).read_text("utf-8")) for name in _COPIED]
     found = [astuple(one) for page in every for one in _sections(root, page)]
     written.append(_written(out / "site/sections.js", f"const SECTIONS = {json.dumps(found)};\n"))
-    for picture in sorted((root / _PICTURES).glob("*.png")):
-        target = out / _PICTURES / picture.name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(picture, target)
-        written.append(target)
+    for file in sorted(file for folder in _AS_THEY_ARE for file in (root / folder).glob("*")):
+        source = file.relative_to(root)
+        if _is_copied(PurePosixPath(source)):
+            (out / source).parent.mkdir(parents=True, exist_ok=True)
+            written.append(Path(shutil.copyfile(file, out / source)))
     return written
+
+
+def _is_copied(source: PurePosixPath) -> bool:
+    return _AS_THEY_ARE.get(str(source.parent)) == source.suffix
 
 
 def _written(path: Path, text: str) -> Path:
@@ -138,7 +143,7 @@ def _wrong(
     """A sentence for every link of the page that leads nowhere."""
     for _, link in _links(_parser().parse((root / page.source).read_text("utf-8"))):
         source, anchor = _source(root, page, link)
-        if source.startswith(f"{_PICTURES}/") and (root / source).is_file():
+        if _is_copied(PurePosixPath(source)) and (root / source).is_file():
             continue
         if source and source not in targets:
             yield f"{page.source}: {link} is no page of the site"

@@ -13,7 +13,8 @@ from serving.vocabulary.errors import UserError
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.figure import Figure
+
+    from servetwin.api.shown_figure import ShownFigure
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,11 +33,11 @@ class Run:
     report: str
     folder: Path | None = None
 
-    def plot(self) -> Figure:
+    def plot(self) -> ShownFigure:
         """Cumulative distributions of TTFT, TPOT and E2E, and TTFT by arrival time."""
-        from matplotlib.figure import Figure
+        from servetwin.api.shown_figure import ShownFigure
 
-        figure = Figure(figsize=(10, 3.4), layout="constrained")
+        figure = ShownFigure(figsize=(10, 3.4), layout="constrained")
         shares, times = figure.subplots(1, 2)
         for column, label in (("ttft_ms", "TTFT"), ("tpot_ms", "TPOT"), ("e2e_ms", "E2E")):
             values = self.requests[column].dropna().sort_values().to_numpy()
