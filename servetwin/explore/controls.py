@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from servetwin.config.compose.clusters import CLUSTER_FAMILIES, topology_names
-from servetwin.config.options import option_groups
+from servetwin.config.options import option_file, option_groups
 from servetwin.config.overrides import closest, echo
 from servetwin.planning.layout import layout_of
 from serving.vocabulary.errors import UserError
@@ -18,6 +18,8 @@ TRACES: Final = (
     "multi_turn",
 )  # fmt: skip
 STARTS: Final = ("cold", "warm", "hot", "pooled")
+# From a host's memory or SSD, as a pod on a node that has the model does.
+_FROM_HOSTS: Final = ("system/provision=host_or_ssd", "system/cache=ttl")
 _OWN: Final = ""  # the system's own, the trace's own
 
 
@@ -90,7 +92,7 @@ def controls() -> tuple[Control, ...]:
             hint="Prompt x output tokens, such as 1000x300; empty: the workload's own.",
         ),
         Control(
-            name="requests", label="Requests", value="500", low=1, high=20_000, whole=True,
+            name="requests", label="Requests", value="1000", low=1, high=20_000, whole=True,
             key="trace.requests",
         ),
         Control(
@@ -104,6 +106,10 @@ def controls() -> tuple[Control, ...]:
         Control(
             name="start", label="Start of an instance", value=_OWN, choices=(_OWN, *STARTS),
             key="system.instances.start", hint="What a new instance finds; empty: the engine's own.",
+        ),
+        Control(
+            name="ready", label="Seconds until it serves", value=_OWN, low=0, high=3600,
+            key="system.instances.start_total_s", hint="A pod's whole start; empty: by the start above.",
         ),
         Control(
             name="ttft", label="Objective: TTFT, ms", value="450", low=1, high=600_000, key="slo.ttft_ms"
@@ -145,7 +151,15 @@ class State:
             for control in controls()
             if control.key and self.values[control.name] != _OWN
         ]
-        return [*keyed, *layout.words_of(gpus)]
+        return [*keyed, *self._loads(), *layout.words_of(gpus)]
+
+    def _loads(self) -> list[str]:
+        """Return where new instances load from, for a system that starts none by itself."""
+        system, scaler = self.values["system"], self.values["scaler"]
+        if scaler in (_OWN, "none"):
+            return []
+        starts_none = {"provision": "none"} in option_file("system", system).get("defaults", [])
+        return list(_FROM_HOSTS) if starts_none else []
 
     @property
     def price(self) -> float | None:

@@ -12,7 +12,7 @@ from hwmodels.yaml_text import yaml_data
 from servetwin.report.figures import distributions, figure, over_time, waiting
 from servetwin.report.number_text import NOTHING, count, duration, number, section, share
 from servetwin.report.page_parts import charts
-from servetwin.report.range_text import fact_range, range_text
+from servetwin.report.range_text import fact_range, near_saturation, range_text
 from servetwin.report.scaling import instances_plot
 from servetwin.results.series import Requests
 
@@ -36,6 +36,7 @@ def view(folder: Path, price: float | None) -> dict[str, Any]:
     plotted = _plots(folder, config, summary)
     return {
         "sentence": sentence(summary),
+        "warning": near_saturation(summary),
         "numbers": {name: value for name, value, _ in shown},
         "html": f'<section class="tiles">{tiles}</section>{plotted}',
     }
@@ -66,13 +67,17 @@ def mean_gpus(summary: Mapping[str, Any]) -> float | None:
 
 
 def cost(summary: Mapping[str, Any], price: float | None) -> tuple[str, str, str]:
-    """Return the cost of a million output tokens, and of an hour below it."""
-    name = "Cost of 1 M output tokens"
-    gpus, rate = mean_gpus(summary), section(summary, "throughput").get("output_tokens_per_s")
-    if price is None or not rate or gpus is None:
+    """Return the cost of a thousand requests within the objectives, and of an hour below it.
+
+    Per token, an overloaded cluster would look cheap.
+    """
+    name = "Cost of 1,000 within"
+    gpus, good_per_s = mean_gpus(summary), section(summary, "slo").get("goodput_req_per_s")
+    if price is None or gpus is None:
         return name, NOTHING, "" if price is not None else "write a price of a GPU-hour"
     hourly = gpus * price
-    return name, number(hourly / (rate * _SECONDS_OF_AN_HOUR) * 1e6), f"{number(hourly)} per hour"
+    each = number(1e3 * hourly / (good_per_s * _SECONDS_OF_AN_HOUR)) if good_per_s else NOTHING
+    return name, each, f"{number(hourly)} per hour"
 
 
 def sentence(summary: Mapping[str, Any]) -> str:

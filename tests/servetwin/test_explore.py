@@ -35,15 +35,33 @@ def words(**given: str) -> list[str]:
 
 def test_a_state_is_the_words_of_a_run() -> None:
     assert words() == [
-        "model=llama3_8b", "trace=azure_conv_like", "trace.rate_per_s=20", "trace.requests=500",
+        "model=llama3_8b", "trace=azure_conv_like", "trace.rate_per_s=20", "trace.requests=1000",
         "system=vllm", "slo.ttft_ms=450", "slo.tpot_ms=150", "cluster=h100_x8", "model.tp=1",
     ]  # fmt: skip
     scaled = words(gpu="blitz_b", gpus="16", system="blitzscale", scaler="hpa", start="cold", lengths="9x8")
     assert scaled[1:] == [
-        "trace=azure_conv_like", "trace.rate_per_s=20", "trace.lengths=9x8", "trace.requests=500",
+        "trace=azure_conv_like", "trace.rate_per_s=20", "trace.lengths=9x8", "trace.requests=1000",
         "system=blitzscale", "system/scaler=hpa", "system.instances.start=cold", "slo.ttft_ms=450",
         "slo.tpot_ms=150", "cluster=blitz_b_2x8", "model.tp=1",
     ]  # fmt: skip
+
+
+def test_an_autoscaler_of_a_static_system_loads_from_its_hosts(server: Server) -> None:
+    """vLLM with an HPA on a cluster with links, whose pods take a minute to serve."""
+    given = {
+        "system": "vllm",
+        "scaler": "hpa",
+        "gpu": "dgx_h100",
+        "gpus": "8",
+        "ready": "60",
+        "requests": "40",
+    }
+    assert "system/provision=host_or_ssd" in words(**given) and "system/cache=ttl" in words(**given)
+    assert "system/provision=host_or_ssd" not in words(**{**given, "system": "serverlessllm"})
+    assert "system/provision=host_or_ssd" not in words(**{**given, "scaler": ""})
+    answer = json.loads(ask(server, "POST", f"/{server.token}/run", given)[1])
+    assert answer["how"] == "done", answer
+    assert "system.instances.start_total_s=60" in answer["command"]
 
 
 @pytest.mark.parametrize(
@@ -77,14 +95,14 @@ def test_words_of_the_command_are_checked_before_the_page(capsys: pytest.Capture
 
 def test_cost_follows_from_the_gpus_held() -> None:
     summary = {
-        "gpu_seconds": 7200.0, "duration_s": 3600.0, "throughput": {"output_tokens_per_s": 1000.0},
+        "gpu_seconds": 7200.0, "duration_s": 3600.0,
         "requests": {"finished": 9, "arrived": 10},
-        "slo": {"attainment": 0.5, "ttft_ms": 450, "tpot_ms": 150},
+        "slo": {"attainment": 0.5, "goodput_req_per_s": 2.0, "ttft_ms": 450, "tpot_ms": 150},
     }  # fmt: skip
     assert mean_gpus(summary) == 2
-    assert cost(summary, 2.5)[1:] == ("1.39", "5.00 per hour")
+    assert cost(summary, 2.5)[1:] == ("0.694", "5.00 per hour")
     assert cost(summary, None)[2] == "write a price of a GPU-hour"
-    assert cost({**summary, "throughput": {}}, 2.5)[1] == NOTHING
+    assert cost({**summary, "slo": {"goodput_req_per_s": 0.0}}, 2.5)[1] == NOTHING
     assert sentence(summary) == "9 of 10 requests finished; 50 % within TTFT 450 ms and TPOT 150 ms."
 
 

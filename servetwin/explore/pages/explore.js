@@ -4,6 +4,7 @@ const PAUSE_MS = 300;  // after the last key, before a run starts
 const MOST_STATES = 24;
 const form = document.getElementById("controls"), result = document.getElementById("result");
 const status_ = document.getElementById("status"), command = document.getElementById("command");
+const warning = document.getElementById("warning");
 const report = document.getElementById("report"), states = document.getElementById("states");
 const first = values();
 let asked = 0, timer = 0, before = null;
@@ -35,6 +36,8 @@ async function run() {
   result.setAttribute("aria-busy", "false");
   if (answer.command) command.textContent = answer.command;
   report.hidden = answer.how !== "done";
+  warning.textContent = answer.warning || "";
+  warning.hidden = !answer.warning;
   if (answer.how !== "done") {
     say(answer.text, "refused");
     result.replaceChildren();
