@@ -56,13 +56,17 @@ _CODE: Final = (property, FunctionType)
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of policy: its group, the modules whose questions check its answers, its optional protocols."""
+    """A kind of policy: its group, the modules whose questions check its answers, its optional protocols.
+
+    rare: few people write one, so the page names its views and the files that have their fields.
+    """
 
     title: str
     group: str
     answers: tuple[ModuleType, ...]
     optional: tuple[type, ...] = ()
     others: tuple[type, ...] = ()
+    rare: bool = False
 
     @property
     def protocols(self) -> tuple[type, ...]:
@@ -85,10 +89,10 @@ KINDS: Final = (
         (scale_answers,),
         (scaling.SupportsNoChangeBounds, scaling.SupportsNoChangeUntil),
     ),
-    Kind("Provisioner", "provision", (provision_answers,)),
-    Kind("Live policy", "live", (live_answers,), others=(live.LiveScheduler,)),
-    Kind("Migrator", "migration", (migration,)),
-    Kind("Stage scaler", "stages", (stage_answers,)),
+    Kind("Provisioner", "provision", (provision_answers,), rare=True),
+    Kind("Live policy", "live", (live_answers,), others=(live.LiveScheduler,), rare=True),
+    Kind("Migrator", "migration", (migration,), rare=True),
+    Kind("Stage scaler", "stages", (stage_answers,), rare=True),
     Kind("Cache", "cache", (cache_answers,)),
 )
 
@@ -117,12 +121,23 @@ def _section(kind: Kind, shown: set[type]) -> Iterator[str]:
         who = "Optional" if protocol in kind.optional else f"`{protocol.__name__}`"
         yield from (f"{who}. {summary(protocol)}", "", *_methods(protocol, kind.answers), "")
     classes = [cls for cls in _all_of(_given(kind)) if cls not in shown and cls not in kind.protocols]
+    if kind.rare:
+        yield from (f"Fields: {'; '.join(_files(classes))}.", "")
+        return
     shown.update(classes)
     for cls in classes:
         if not _is_small(cls):
             yield from _fields(cls)
     if small := [cls for cls in classes if _is_small(cls)]:
         yield from ("With few fields:", "", *map(_line, small), "")
+
+
+def _files(classes: Iterable[type]) -> list[str]:
+    """Return the classes by the file that declares them."""
+    files = dict[str, list[str]]()
+    for cls in classes:
+        files.setdefault(f"{cls.__module__.replace('.', '/')}.py", []).append(f"`{cls.__name__}`")
+    return [f"{', '.join(names)} in `{file}`" for file, names in files.items()]
 
 
 def _methods(protocol: type, answers: Iterable[ModuleType]) -> Iterator[str]:
@@ -282,10 +297,11 @@ def _all_of(first: Iterable[type]) -> list[type]:
     return list(found)
 
 
-def shown_classes() -> list[type]:
-    """Every protocol and class of the page."""
-    protocols = [protocol for kind in KINDS for protocol in kind.protocols]
-    return list(dict.fromkeys((*protocols, *(cls for kind in KINDS for cls in _all_of(_given(kind))))))
+def shown_classes(kinds: Iterable[Kind] = KINDS) -> list[type]:
+    """Every protocol of these kinds, and every class that they are given or return."""
+    kinds = list(kinds)
+    protocols = [protocol for kind in kinds for protocol in kind.protocols]
+    return list(dict.fromkeys((*protocols, *(cls for kind in kinds for cls in _all_of(_given(kind))))))
 
 
 if __name__ == "__main__":

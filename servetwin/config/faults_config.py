@@ -65,7 +65,7 @@ class FaultsConfig:
         required=True,
     )
     replica_per_hour: float | None = key(
-        "losses of replicas per hour in the whole cluster; one of the four rates is above 0",
+        "losses of replicas per hour, whole cluster; one of the four is above 0",
         default=None,
         within=PER_HOUR,
         options=("drawn",),

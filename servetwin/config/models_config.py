@@ -86,8 +86,8 @@ class ModelsConfig:
         required=True,
     )
     requests: int | None = key(
-        "keep only this many first requests; null: as many as the trace has, and with "
-        "`models.duration_s` no limit",
+        "keep only this many first requests; null: as many as the trace has, or no limit with "
+        "`models.duration_s`",
         default=None,
         within=COUNT,
         options=_ZIPF,

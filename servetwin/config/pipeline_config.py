@@ -35,8 +35,7 @@ class PipelineConfig:
         read_by=(ONE_PASS_MODELS,),
     )
     queue: str = key(
-        "`stage`: the replicas of a stage share a queue, from which an idle one takes; `replica`: a "
-        "request is assigned to a replica when it arrives at the stage",
+        "requests wait at the `stage`, for the first idle replica, or at a `replica`, assigned on arrival",
         default=QUEUES[0],
         choices=QUEUES,
         read_by=(ONE_PASS_MODELS,),
@@ -49,8 +48,8 @@ class PipelineConfig:
         read_by=(ONE_PASS_MODELS, PASSES_OF_BATCHES),
     )
     timeout_s: float = key(
-        "a request fails that no replica has taken this long after its arrival, and after (n - k) / n"
-        " of it at stage k of n (from 0), as in QUART's code; 0: never",
+        "a request that no replica has taken so long after its arrival fails, at stage k of n "
+        "(from 0) after (n - k) / n of it, as in QUART's code; 0: never",
         default=0.0,
         within=Range(low=0),
         read_by=(ONE_PASS_MODELS,),
@@ -102,8 +101,7 @@ class PipelineConfig:
         default=False,
     )
     moves: bool = key(
-        "KV of language models moves from replicas about to stop while requests decode, and to those "
-        "that have loaded",
+        "KV moves, while requests decode, off replicas about to stop and to those that have loaded",
         default=False,
     )
     recut: str = key(
