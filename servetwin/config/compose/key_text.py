@@ -142,7 +142,10 @@ def _default_cell(declared: DeclaredKey) -> str | None:
     group, _, name = path.rpartition(".")
     if key.options:
         values = {option: option_file(group, option).get(name, declared.default) for option in key.options}
-        return ", ".join(f"`{option}` {shown(value)}" for option, value in values.items())
+        same = dict[str, list[str]]()
+        for option, value in values.items():
+            same.setdefault(shown(value), []).append(f"`{option}`")
+        return "; ".join(f"{', '.join(options)} {value}" for value, options in same.items())
     simulated, real = defaults("simulate").get(path), defaults("realexec").get(path)
     if (first := simulated or real) is None:
         return None
