@@ -142,11 +142,14 @@ def _files(classes: Iterable[type]) -> list[str]:
 
 def _methods(protocol: type, answers: Iterable[ModuleType]) -> Iterator[str]:
     questions = {q.method: q for module in answers for q in vars(module).values() if isinstance(q, Question)}
+    first = dict[str, str]()  # what must be returned -> the method that says it
     for name, meaning in meanings(protocol).items():
         line = f"* `{_signature(protocol, name)}`: {meaning}"
-        if name in questions and questions[name].must_return != "nothing":
+        if name in questions and (wanted := _short(questions[name].must_return)) != "nothing":
             verb = "Must be" if questions[name].is_attribute else "Must return"
-            line += f" {verb} {_short(questions[name].must_return)}."
+            said = f"what `{first[wanted]}` must" if len(wanted.split()) > _FEW and wanted in first else wanted
+            first.setdefault(wanted, name)
+            line += f" {verb} {said}."
         yield line
 
 
