@@ -19,6 +19,7 @@ _TABLE: Final = re.compile(r"<!-- commands: (\S+) -->\n.*?<!-- end of commands -
 # Two blanks, what to write, two blanks or more, what it does.
 _ROW: Final = re.compile(r"^  (?P<form>\S(?:\S| (?! ))*)(?: {2,}(?P<does>\S.*))?$")
 _WORD: Final = re.compile(r"[\w./]+=\S+$")
+_INSIDE: Final = re.compile(r"[\w./]+=\w+(?:\.\w+)?")
 _MORE: Final = re.compile(r"^ {16,}(?P<does>\S.*)$")
 
 
@@ -44,16 +45,21 @@ def rows(name: str) -> list[tuple[str, str]]:
 def _table(name: str) -> Iterator[str]:
     """Yield the forms of a command with what they do, and then its words."""
     yield from (f"<!-- commands: {name} -->", "|write|it does|", "|---|---|")
-    words = list[str]()
+    words = dict[str, None]()
+    shown = ""
     for form, does in rows(name):
         short = re.sub(rf"^(?:servetwin|realexec) {name} ", "", form) if name not in COMMANDS else form
         text = re.sub(r" ?\((?:docs/\S+|\S+ --help|\S+ --help: every key)\)", "", does).strip()
         if _WORD.match(form):
-            words.append(_code(short))
+            words[short] = None
         else:
-            yield f"|{_code(short)}|{text if name in COMMANDS else _first(text)}|"
-    if words:
-        yield from ("", f"Words, which `--help` explains: {', '.join(words)}.")
+            yield (row := f"|{_code(short)}|{text if name in COMMANDS else _first(text)}|")
+            shown += row
+        words |= dict.fromkeys(_INSIDE.findall(text))
+    if name not in COMMANDS and (
+        more := [word for word in words if word.partition("=")[0] + "=" not in shown]
+    ):
+        yield from ("", f"Words, which `--help` explains: {', '.join(f'`{word}`' for word in more)}.")
     yield "<!-- end of commands -->"
 
 

@@ -93,8 +93,10 @@ KINDS: Final = (
     Kind("Live policy", "live", (live_answers,), others=(live.LiveScheduler,), rare=True),
     Kind("Migrator", "migration", (migration,), rare=True),
     Kind("Stage scaler", "stages", (stage_answers,), rare=True),
-    Kind("Cache", "cache", (cache_answers,)),
+    Kind("Cache", "cache", (cache_answers,), rare=True),
 )
+# Of these the page has names and file alone.
+NAMED: Final = (splitting.SplitView, POLICY_GROUPS["cache"].protocol)
 
 
 def with_policies(page: str) -> str:
@@ -116,14 +118,18 @@ def _section(kind: Kind, shown: set[type]) -> Iterator[str]:
     """Yield the methods of a kind, and the classes that no section before it has."""
     takes = ", ".join(f"`{name}`" for name in POLICY_GROUPS[kind.group].provided)
     told = f"`system/{kind.group}`. {summary(kind.protocols[0])} Its constructor may take {takes}."
-    yield from (f"## {kind.title}", "", told, "", *_methods(kind.protocols[0], kind.answers), "")
+    methods = _methods(kind.protocols[0], kind.answers)
+    if kind.protocols[0] in NAMED:
+        names = ", ".join(f"`{name}`" for name in members(kind.protocols[0]))
+        methods = iter([f"Methods: {names}, in `{_file(kind.protocols[0])}`."])
+    yield from (f"## {kind.title}", "", told, "", *methods, "")
     for protocol in kind.protocols[1:]:
         who = "Optional" if protocol in kind.optional else f"`{protocol.__name__}`"
         yield from (f"{who}. {summary(protocol)}", "", *_methods(protocol, kind.answers), "")
     classes = [cls for cls in _all_of(_given(kind)) if cls not in shown and cls not in kind.protocols]
-    if kind.rare:
-        yield from (f"Fields: {'; '.join(_files(classes))}.", "")
-        return
+    if named := [cls for cls in classes if kind.rare or cls in NAMED]:
+        yield from (f"Fields: {'; '.join(_files(named))}.", "")
+    classes = [cls for cls in classes if cls not in named]
     shown.update(classes)
     for cls in classes:
         if not _is_small(cls):
@@ -136,8 +142,12 @@ def _files(classes: Iterable[type]) -> list[str]:
     """Return the classes by the file that declares them."""
     files = dict[str, list[str]]()
     for cls in classes:
-        files.setdefault(f"{cls.__module__.replace('.', '/')}.py", []).append(f"`{cls.__name__}`")
+        files.setdefault(_file(cls), []).append(f"`{cls.__name__}`")
     return [f"{', '.join(names)} in `{file}`" for file, names in files.items()]
+
+
+def _file(cls: type) -> str:
+    return f"{cls.__module__.replace('.', '/')}.py"
 
 
 def _methods(protocol: type, answers: Iterable[ModuleType]) -> Iterator[str]:
@@ -147,7 +157,9 @@ def _methods(protocol: type, answers: Iterable[ModuleType]) -> Iterator[str]:
         line = f"* `{_signature(protocol, name)}`: {meaning}"
         if name in questions and (wanted := _short(questions[name].must_return)) != "nothing":
             verb = "Must be" if questions[name].is_attribute else "Must return"
-            said = f"what `{first[wanted]}` must" if len(wanted.split()) > _FEW and wanted in first else wanted
+            said = (
+                f"what `{first[wanted]}` must" if len(wanted.split()) > _FEW and wanted in first else wanted
+            )
             first.setdefault(wanted, name)
             line += f" {verb} {said}."
         yield line
