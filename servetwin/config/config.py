@@ -180,8 +180,7 @@ class ClusterConfig:
         "`device=cuda` ([GPU](../how-to/GPU.md))"
     )
     gpus: int = key(
-        "GPUs; the cluster has `cluster.gpus / (model.tp x model.pp)` replicas. Settable for "
-        "`cluster=local` in a simulation only",
+        "GPUs; settable for `cluster=local` in a simulation only",
         within=Range(low=1, high=MAX_GPUS),
     )
     topology: str | None = key("the cluster file with the links; null: no links", default=None)
@@ -192,9 +191,8 @@ class ClusterConfig:
         choices=STARTS,
     )
     links: str = key(
-        "`measured`: `nic`, `ssd` and `pcie` of `cluster=local` have the rates of the "
-        "[calibration](../how-to/CALIBRATE.md#measured-links) in `engine.profile`, except those set "
-        "explicitly",
+        "`given`, or of `cluster=local` those "
+        "[measured](../how-to/CALIBRATE.md#measured-links) in `engine.profile`",
         default=GIVEN,
         choices=LINKS,
     )

@@ -70,8 +70,7 @@ class OverheadConfig:
         within=OVERHEAD_S,
     )
     per_logit_s: float = key(
-        "seconds per vocabulary entry and sequence of a step, if requests sample with top-p "
-        "(`trace.top_p`; vLLM before 0.17)",
+        "seconds per vocabulary entry and sequence of a step with top-p (`trace.top_p`)",
         default=0.0,
         within=OVERHEAD_S,
         omit=0.0,
@@ -123,7 +122,7 @@ class EngineConfig:
     version: str = key("its version; a profile must be of the same", read_by=(MODELS_THAT_DECODE,))
     batcher: str = key("the batcher that `engine_default` selects", read_by=(MODELS_THAT_DECODE,))
     max_num_seqs: int = key(
-        "most requests admitted at once on a replica; on real workers also the rows of a decode batch",
+        "most requests admitted at once on a replica",
         within=COUNT,
         read_by=(MODELS_THAT_DECODE,),
     )
@@ -160,9 +159,8 @@ class EngineConfig:
         read_by=(MODELS_THAT_DECODE,),
     )
     decode_spare_block: bool = key(
-        "a request decodes only while a block is free at its turn, needed or not, else the "
-        "newest is preempted (vLLM v0: `can_append_slots`); false: while it has the blocks "
-        "it needs",
+        "a request decodes only while a block is free at its turn, needed or not (vLLM v0: "
+        "`can_append_slots`); false: while it has those it needs",
         default=False,
         read_by=(
             MODELS_THAT_DECODE,
@@ -171,8 +169,7 @@ class EngineConfig:
     )
     block_tokens: int = key("tokens of a KV block", default=16, within=COUNT, read_by=(MODELS_THAT_DECODE,))
     watermark: float = key(
-        "share of the blocks kept free at admission (prefill first); it also shortens the longest "
-        "admitted request",
+        "share of the blocks kept free at admission (prefill first)",
         default=0.0,
         within=Range(low=0, high=1, open_high=True),
         read_by=(MODELS_THAT_DECODE,),
@@ -203,7 +200,7 @@ class EngineConfig:
     )
     reserve_activation_bytes: int | None = key(
         "bytes per GPU kept free of KV; null: what vLLM's profiling keeps "
-        "([HOW_FAR_OFF](../explanation/HOW_FAR_OFF.md#kv-memory)), for other engines the catalogue's "
+        "([HOW_FAR_OFF](../explanation/HOW_FAR_OFF.md#kv-memory)), else the catalogue's "
         "number",
         default=None,
         within=NOT_NEGATIVE,
@@ -218,9 +215,8 @@ class EngineConfig:
         read_by=(MODELS_THAT_DECODE,),
     )
     max_model_len: int | None = key(
-        "longest context, prompt and output, in tokens; null: the model's. A longer request is "
-        "rejected ([METRICS](../reference/METRICS.md#which-requests-count)); a value above the "
-        "model's gets a label",
+        "longest context, prompt and output, in tokens; null: the model's. A longer request "
+        "is rejected ([METRICS](../reference/METRICS.md#which-requests-count))",
         default=None,
         within=Range(low=2),
         omit=None,
@@ -292,8 +288,8 @@ class EngineConfig:
         read_by=(LOADING_INSTANCES,),
     )
     start_up: str = key(
-        "start-up time of a new instance beside its parameters: `none`, `blitzscale`, `vllm` (rough) "
-        "or `own_workers` (`hwmodels/catalogue/loaders.yaml`); its terms: `system.instances.start`",
+        "start-up time of a new instance beside its parameters: `none`, `blitzscale`, `vllm` "
+        "(rough) or `own_workers` (`hwmodels/catalogue/loaders.yaml`)",
         default="vllm",
         read_by=(LOADING_INSTANCES,),
     )
@@ -331,8 +327,7 @@ class EngineConfig:
         omit_with="preemption",
     )
     expected_new_tokens: int = key(
-        "output tokens assumed for a request without a cap (decode memory of split systems, "
-        "`least_kv`, scalers of colocated instances); it cuts no output",
+        "output tokens assumed for a request without a cap; it cuts no output",
         default=EXPECTED_NEW_TOKENS,
         within=COUNT,
         omit=EXPECTED_NEW_TOKENS,

@@ -99,9 +99,9 @@ class InstancesConfig:
         read_by=(MODELS_THAT_DECODE,),
     )
     start: str | None = key(
-        "what a new instance finds: `cold` (nothing), `warm` (its process and caches, no parameters),"
-        " `hot` (a sleeping process, its parameters in host memory), `pooled` (all but parameters); "
-        "null: as `engine.start_up` declares ([STARTUP](../explanation/STARTUP.md))",
+        "what a new instance [finds](../explanation/STARTUP.md): `cold` (nothing), `warm` "
+        "(caches), `hot` (a sleeping process), `pooled` (all but parameters); null: as "
+        "`engine.start_up` declares",
         default=None,
         choices=KINDS,
     )
@@ -137,8 +137,8 @@ class InstancesConfig:
         read_by=(SCALER,),
     )
     compile_cache: str = key(
-        "with `cold` and `hot`: later starts find a compilation on the same `host`, on all "
-        "(`shared`), `present` from the beginning, or `none`",
+        "later starts find a compilation on the same `host`, on all (`shared`), `present` "
+        "from the beginning, or `none`",
         default="host",
         choices=COMPILE_CACHES,
         read_by=(COMPILING_INSTANCES,),

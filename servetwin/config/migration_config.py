@@ -41,8 +41,8 @@ class MigrationConfig:
         "milliseconds between two calls of the policy", default=50.0, within=Range(low=0.001)
     )
     control_ms: float | None = key(
-        "milliseconds of the last stage beside its bytes; null: 10 with one GPU per instance, 29 with"
-        " four, linear in between and beyond (Llumnix, Fig. 10)",
+        "milliseconds of the last stage beside its bytes; null: 10 with one GPU, 29 with "
+        "four, else linear (Llumnix, Fig. 10)",
         default=None,
         within=NOT_NEGATIVE,
     )

@@ -42,14 +42,14 @@ class PipelineConfig:
     )
     batch: int = key("maximum requests per pass", default=1, within=COUNT, read_by=(ONE_PASS_MODELS,))
     batch_cost: float = key(
-        "share of its time that every request but the longest adds to a pass (1: batching gains nothing)",
+        "share of its time that every request but the longest adds to a pass",
         default=1.0,
         within=Range(low=0, high=1),
         read_by=(ONE_PASS_MODELS, PASSES_OF_BATCHES),
     )
     timeout_s: float = key(
         "a request that no replica has taken so long after its arrival fails, at stage k of n "
-        "(from 0) after (n - k) / n of it, as in QUART's code; 0: never",
+        "after (n - k) / n of it (QUART's code); 0: never",
         default=0.0,
         within=Range(low=0),
         read_by=(ONE_PASS_MODELS,),
@@ -68,8 +68,7 @@ class PipelineConfig:
     )
     cpu_cores: int = key("CPU cores of a replica", default=2, within=COUNT, read_by=(ONE_PASS_MODELS,))
     cpu_share: float = key(
-        "share of a pass that 2 cores spend before the GPU starts. 0.66: 4 cores cut the time by 33 "
-        "%, as QUART measures (Fig. 3b)",
+        "share of a pass that 2 cores spend before the GPU starts (QUART, Fig. 3b)",
         default=0.66,
         within=Range(low=0, high=1, open_high=True),
         read_by=(ONE_PASS_MODELS,),
@@ -105,8 +104,8 @@ class PipelineConfig:
         default=False,
     )
     recut: str = key(
-        "layers are divided anew among a language model's stages: by the measured `time` of stages, "
-        "or by the `cv` of arrivals; needs `pipeline.moves`",
+        "a language model's layers are divided anew by the `time` of stages or the `cv` of "
+        "arrivals; needs `pipeline.moves`",
         default=RECUTS[0],
         choices=RECUTS,
     )

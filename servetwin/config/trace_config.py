@@ -200,8 +200,8 @@ class TraceConfig:
         omit_with="client_timeout_s",
     )
     top_p: str = key(
-        "which requests sample with top-p (vLLM before 0.17 then sorts all logits): `all`, "
-        "`none`, or as generation_config.json of the `model` says",
+        "which requests [sample with top-p](../explanation/STEP_TIMES.md#the-sort-for-top-p): "
+        "`all`, `none`, or as generation_config.json of the `model` says",
         default=TOP_P_OF_MODEL,
         choices=TOP_P,
         read_by=(MODELS_THAT_DECODE,),
