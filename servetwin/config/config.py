@@ -102,8 +102,8 @@ class RoleConfig:
     """GPUs of the instances of one role, if they are not ``model.tp``."""
 
     tp: int | None = key(
-        "GPUs of a prefill instance of a static split system, with `system.instances.prefill` "
-        "and `.decode`; null: `model.tp`",
+        "GPUs of each instance of this role in a static split system, with "
+        "`system.instances.prefill` and `.decode`; null: `model.tp`",
         default=None,
         within=COUNT,
     )
@@ -191,8 +191,8 @@ class ClusterConfig:
         choices=STARTS,
     )
     links: str = key(
-        "`given`, or of `cluster=local` those "
-        "[measured](../how-to/CALIBRATE.md#measured-links) in `engine.profile`",
+        "rates of links: `given`, or for `cluster=local` `measured`, those of the "
+        "[calibration](../how-to/CALIBRATE.md#measured-links) in `engine.profile`",
         default=GIVEN,
         choices=LINKS,
     )

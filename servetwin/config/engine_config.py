@@ -58,7 +58,7 @@ class OverheadConfig:
         read_by=(readers.STEP_TIME_RANGE,),
     )
     per_sequence_error_s: float | None = key(
-        "the same per sequence",
+        "error of a fitted overhead per sequence",
         default=None,
         within=OVERHEAD_S,
         omit=None,

@@ -73,7 +73,7 @@ class HttpConfig:
         omit_with="start",
     )
     after_grace: str = key(
-        "the same after system.instances.drain_s",
+        "requests still at a server after system.instances.drain_s continue `elsewhere`, or `fail`",
         default=LOST[0],
         choices=LOST,
         omit=LOST[0],

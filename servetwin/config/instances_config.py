@@ -49,7 +49,7 @@ class InstancesConfig:
         within=COUNT,
     )
     prefill_min: int = key(
-        "fewest prefill instances of a model",
+        "fewest prefill instances of a model; 0 allows none",
         default=1,
         within=NOT_NEGATIVE,
         read_by=(SCALER_OF_ROLES,),

@@ -45,7 +45,7 @@ class ModelsConfig:
         required=True,
     )
     rate_per_s: float | None = key(
-        "requests per second of all models together; null: the trace's mean rate.",
+        "requests per second of all models together; null: the trace's mean rate",
         default=None,
         within=POSITIVE,
         options=_ZIPF,

@@ -128,8 +128,8 @@ class TraceConfig:
         "all times are divided by it; bursts get shorter too", default=1.0, within=POSITIVE
     )
     limit: int | None = key(
-        "only the first requests; real runs: not 30 if `trace.requests`, `trace.duration_s`, "
-        "`trace.window_s` or `trace.rates` is written",
+        "run only so many first requests; real runs: 30, unless `trace.requests`, "
+        "`trace.duration_s`, `trace.window_s` or `trace.rates` is written",
         default=None,
         within=COUNT,
     )
