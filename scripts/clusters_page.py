@@ -37,7 +37,7 @@ def _clusters() -> Iterator[str]:
 
 
 def _size(spec: ClusterSpec) -> str:
-    return f"{spec.hosts} x {spec.gpus_per_host} `{spec.gpu}`"
+    return f"{spec.hosts}x{spec.gpus_per_host} `{spec.gpu}`"
 
 
 def _rate(rate: Rate | None) -> str:
@@ -46,11 +46,11 @@ def _rate(rate: Rate | None) -> str:
 
 
 def _gpus() -> Iterator[str]:
-    yield from ("|GPU|memory, GB|GB/s|16-bit TFLOP/s|step times|", "|---|---|---|---|---|")
+    yield from ("|GPU|memory, GB|GB/s|16-bit TFLOP/s|step times by datasheet|", "|---|---|---|---|---|")
     for family, name in CLUSTER_FAMILIES.items():
         gpu = load_gpu(name)
         size, speed = gpu.memory_bytes / 1e9, gpu.memory_bandwidth_bytes_per_s / 1e9
-        known = "by the datasheet" if gpu.unmeasured else ""
+        known = "yes" if gpu.unmeasured else ""
         yield f"|`{family}`|{size:.1f}|{speed:,.0f}|{gpu.flops_per_s / 1e12:,.4g}|{known}|"
 
 

@@ -18,6 +18,8 @@ COMMANDS: Final = {"servetwin": main.COMMANDS, "realexec": realexec.COMMANDS}
 _TABLE: Final = re.compile(r"<!-- commands: (\S+) -->\n.*?<!-- end of commands -->", re.DOTALL)
 # Two blanks, what to write, two blanks or more, what it does.
 _ROW: Final = re.compile(r"^  (?P<form>\S(?:\S| (?! ))*)(?: {2,}(?P<does>\S.*))?$")
+_WORD: Final = re.compile(r"[\w./]+=\S+$")
+_INSIDE: Final = re.compile(r"[\w./]+=\w+(?:\.\w+)?")
 _MORE: Final = re.compile(r"^ {16,}(?P<does>\S.*)$")
 
 
@@ -41,12 +43,29 @@ def rows(name: str) -> list[tuple[str, str]]:
 
 
 def _table(name: str) -> Iterator[str]:
+    """Yield the forms of a command with what they do, and then its words."""
     yield from (f"<!-- commands: {name} -->", "|write|it does|", "|---|---|")
+    words = dict[str, None]()
+    shown = ""
     for form, does in rows(name):
         short = re.sub(rf"^(?:servetwin|realexec) {name} ", "", form) if name not in COMMANDS else form
-        text = re.sub(r" ?\((?:docs/\S+|\S+ --help|\S+ --help: every key)\)", "", does)
-        yield f"|{_code(short)}|{text.strip()}|"
+        text = re.sub(r" ?\((?:docs/\S+|\S+ --help|\S+ --help: every key)\)", "", does).strip()
+        if _WORD.match(form):
+            words[short] = None
+        else:
+            yield (row := f"|{_code(short)}|{text if name in COMMANDS else _first(text)}|")
+            shown += row
+        words |= dict.fromkeys(_INSIDE.findall(text))
+    if name not in COMMANDS and (
+        more := [word for word in words if word.partition("=")[0] + "=" not in shown]
+    ):
+        yield from ("", f"Words, which `--help` explains: {', '.join(f'`{word}`' for word in more)}.")
     yield "<!-- end of commands -->"
+
+
+def _first(text: str) -> str:
+    """What a form does, without the particulars that ``--help`` adds behind a colon, semicolon or bracket."""
+    return re.split(r"[;:.] |(?<=\?) | \(", text)[0].rstrip(".")
 
 
 def _code(form: str) -> str:

@@ -56,13 +56,17 @@ _CODE: Final = (property, FunctionType)
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of policy: its group, the modules whose questions check its answers, its optional protocols."""
+    """A kind of policy: its group, the modules whose questions check its answers, its optional protocols.
+
+    rare: few people write one, so the page names its views and the files that have their fields.
+    """
 
     title: str
     group: str
     answers: tuple[ModuleType, ...]
     optional: tuple[type, ...] = ()
     others: tuple[type, ...] = ()
+    rare: bool = False
 
     @property
     def protocols(self) -> tuple[type, ...]:
@@ -85,12 +89,14 @@ KINDS: Final = (
         (scale_answers,),
         (scaling.SupportsNoChangeBounds, scaling.SupportsNoChangeUntil),
     ),
-    Kind("Provisioner", "provision", (provision_answers,)),
-    Kind("Live policy", "live", (live_answers,), others=(live.LiveScheduler,)),
-    Kind("Migrator", "migration", (migration,)),
-    Kind("Stage scaler", "stages", (stage_answers,)),
-    Kind("Cache", "cache", (cache_answers,)),
+    Kind("Provisioner", "provision", (provision_answers,), rare=True),
+    Kind("Live policy", "live", (live_answers,), others=(live.LiveScheduler,), rare=True),
+    Kind("Migrator", "migration", (migration,), rare=True),
+    Kind("Stage scaler", "stages", (stage_answers,), rare=True),
+    Kind("Cache", "cache", (cache_answers,), rare=True),
 )
+# Of these the page has names and file alone.
+NAMED: Final = (splitting.SplitView, POLICY_GROUPS["cache"].protocol)
 
 
 def with_policies(page: str) -> str:
@@ -112,11 +118,18 @@ def _section(kind: Kind, shown: set[type]) -> Iterator[str]:
     """Yield the methods of a kind, and the classes that no section before it has."""
     takes = ", ".join(f"`{name}`" for name in POLICY_GROUPS[kind.group].provided)
     told = f"`system/{kind.group}`. {summary(kind.protocols[0])} Its constructor may take {takes}."
-    yield from (f"## {kind.title}", "", told, "", *_methods(kind.protocols[0], kind.answers), "")
+    methods = _methods(kind.protocols[0], kind.answers)
+    if kind.protocols[0] in NAMED:
+        names = ", ".join(f"`{name}`" for name in members(kind.protocols[0]))
+        methods = iter([f"Methods: {names}, in `{_file(kind.protocols[0])}`."])
+    yield from (f"## {kind.title}", "", told, "", *methods, "")
     for protocol in kind.protocols[1:]:
         who = "Optional" if protocol in kind.optional else f"`{protocol.__name__}`"
         yield from (f"{who}. {summary(protocol)}", "", *_methods(protocol, kind.answers), "")
     classes = [cls for cls in _all_of(_given(kind)) if cls not in shown and cls not in kind.protocols]
+    if named := [cls for cls in classes if kind.rare or cls in NAMED]:
+        yield from (f"Fields: {'; '.join(_files(named))}.", "")
+    classes = [cls for cls in classes if cls not in named]
     shown.update(classes)
     for cls in classes:
         if not _is_small(cls):
@@ -125,13 +138,30 @@ def _section(kind: Kind, shown: set[type]) -> Iterator[str]:
         yield from ("With few fields:", "", *map(_line, small), "")
 
 
+def _files(classes: Iterable[type]) -> list[str]:
+    """Return the classes by the file that declares them."""
+    files = dict[str, list[str]]()
+    for cls in classes:
+        files.setdefault(_file(cls), []).append(f"`{cls.__name__}`")
+    return [f"{', '.join(names)} in `{file}`" for file, names in files.items()]
+
+
+def _file(cls: type) -> str:
+    return f"{cls.__module__.replace('.', '/')}.py"
+
+
 def _methods(protocol: type, answers: Iterable[ModuleType]) -> Iterator[str]:
     questions = {q.method: q for module in answers for q in vars(module).values() if isinstance(q, Question)}
+    first = dict[str, str]()  # what must be returned -> the method that says it
     for name, meaning in meanings(protocol).items():
         line = f"* `{_signature(protocol, name)}`: {meaning}"
-        if name in questions and questions[name].must_return != "nothing":
+        if name in questions and (wanted := _short(questions[name].must_return)) != "nothing":
             verb = "Must be" if questions[name].is_attribute else "Must return"
-            line += f" {verb} {_short(questions[name].must_return)}."
+            said = (
+                f"what `{first[wanted]}` must" if len(wanted.split()) > _FEW and wanted in first else wanted
+            )
+            first.setdefault(wanted, name)
+            line += f" {verb} {said}."
         yield line
 
 
@@ -282,10 +312,11 @@ def _all_of(first: Iterable[type]) -> list[type]:
     return list(found)
 
 
-def shown_classes() -> list[type]:
-    """Every protocol and class of the page."""
-    protocols = [protocol for kind in KINDS for protocol in kind.protocols]
-    return list(dict.fromkeys((*protocols, *(cls for kind in KINDS for cls in _all_of(_given(kind))))))
+def shown_classes(kinds: Iterable[Kind] = KINDS) -> list[type]:
+    """Every protocol of these kinds, and every class that they are given or return."""
+    kinds = list(kinds)
+    protocols = [protocol for kind in kinds for protocol in kind.protocols]
+    return list(dict.fromkeys((*protocols, *(cls for kind in kinds for cls in _all_of(_given(kind))))))
 
 
 if __name__ == "__main__":

@@ -102,8 +102,8 @@ class RoleConfig:
     """GPUs of the instances of one role, if they are not ``model.tp``."""
 
     tp: int | None = key(
-        "GPUs of each instance of this role in a static split system, with `system.instances.prefill` and "
-        "`system.instances.decode`; null: `model.tp`",
+        "GPUs of each instance of this role in a static split system, with "
+        "`system.instances.prefill` and `.decode`; null: `model.tp`",
         default=None,
         within=COUNT,
     )
@@ -130,8 +130,8 @@ class ModelConfig:
         read_by=(readers.MODELS_THAT_DECODE, readers.SIMULATION),
     )
     pp: int = key(
-        "pipeline stages of a replica, each on `model.tp` GPUs ([PIPELINE](../explanation/PIPELINE.md)); "
-        "every engine preset, in static systems",
+        "pipeline stages of a replica, each on `model.tp` GPUs "
+        "([PIPELINE](../explanation/PIPELINE.md)); static systems only",
         default=1,
         within=COUNT,
     )
@@ -180,21 +180,19 @@ class ClusterConfig:
         "`device=cuda` ([GPU](../how-to/GPU.md))"
     )
     gpus: int = key(
-        "GPUs; the cluster has `cluster.gpus / (model.tp x model.pp)` replicas. Settable for "
-        "`cluster=local` in a simulation only",
+        "GPUs; settable for `cluster=local` in a simulation only",
         within=Range(low=1, high=MAX_GPUS),
     )
     topology: str | None = key("the cluster file with the links; null: no links", default=None)
     start: str = key(
-        "where the parameters of every replica are at the start: `warm` (loaded), or `host`, `ssd` or"
-        " `remote`, from which they load first while requests wait. Clusters with links only",
+        "where all parameters are at the start: `warm` (loaded), or `host`, `ssd` or "
+        "`remote`, from which they load while requests wait. Clusters with links only",
         default=STARTS[0],
         choices=STARTS,
     )
     links: str = key(
-        "`measured`: `nic`, `ssd` and `pcie` of `cluster=local` have the rates of the "
-        "[calibration](../how-to/CALIBRATE.md#measured-links) in `engine.profile`, except those set "
-        "explicitly",
+        "rates of links: `given`, or for `cluster=local` `measured`, those of the "
+        "[calibration](../how-to/CALIBRATE.md#measured-links) in `engine.profile`",
         default=GIVEN,
         choices=LINKS,
     )
@@ -245,9 +243,9 @@ class DriverConfig:
     """Which actions the simulated driver executes (``servetwin.assemble.capabilities``)."""
 
     carries_out: str | None = key(
-        "actions that the driver executes: null (all), `realexec` (real workers), `http` (stock "
-        "engines), or a list such as `[assign,run,reject]`; a system that may request others is "
-        "refused ([FAULTS](../how-to/FAULTS.md#a-driver-that-carries-out-less))",
+        "actions that the driver executes: null (all), `realexec` (real workers), `http` "
+        "(stock engines), or a list such as `[assign,run,reject]`; [other systems are "
+        "refused](../how-to/FAULTS.md#a-driver-that-carries-out-less)",
         default=None,
     )
 
@@ -275,14 +273,14 @@ class RunConfig:
         "how a model in stages is cut and served", omit=PLAIN, read_by=(readers.STAGES,)
     )
     estimates: str = key(
-        "the speeds that policies assume: `model` (this run's step times and links) or `artefact` "
-        "(the constants of BlitzScale's authors, which four models have)",
+        "speeds that policies assume: of the run's `model`, or those of BlitzScale's "
+        "`artefact`, which four models have",
         default=ESTIMATES[0],
         choices=ESTIMATES,
         read_by=(readers.SCALER,),
     )
     uncertainty: str = key(
-        "`on`: two more runs, at the ends of the step times' error, give every number a range "
+        "two more runs, at the ends of the step times' error, give every number a range "
         "([HOW_FAR_OFF](../explanation/HOW_FAR_OFF.md))",
         default=ON,
         choices=UNCERTAINTIES,
@@ -290,7 +288,7 @@ class RunConfig:
     )
     seed: int = key("every random stream is derived from it and a name", default=0, within=NOT_NEGATIVE)
     journal: bool = key(
-        "write the [journal](../reference/JOURNAL.md), so that the run can be replayed",
+        "write the [journal](../reference/JOURNAL.md)",
         default=False,
     )
     out: str = key("folder for the results")
@@ -301,8 +299,8 @@ class RunConfig:
         "worker processes", default=None, within=Range(low=1, high=MAX_GPUS), kind="realexec", omit=None
     )
     transport: str | None = key(
-        "the transport by which workers read each other's memory; null: the first of them "
-        "that this machine supports ([REALEXEC](../explanation/REALEXEC.md#bytes))",
+        "how workers read each other's memory; null: the first that this machine supports "
+        "([REALEXEC](../explanation/REALEXEC.md#bytes))",
         default=None,
         choices=TRANSPORTS,
         read_by=(readers.REAL_WORKERS,),
@@ -322,8 +320,8 @@ class RunConfig:
         "a Ray cluster", read_by=(readers.REAL_WORKERS, readers.RAY), kind="realexec", omit=NO_RAY
     )
     device: str = key(
-        "the device that workers compute on: `cpu`, `cuda`, `cuda:N`, or `apart`, a CPU that "
-        "copies like a GPU ([GPU](../how-to/GPU.md))",
+        "where workers compute: `cpu`, `cuda`, `cuda:N`, or `apart`, a CPU that copies like a "
+        "GPU ([GPU](../how-to/GPU.md))",
         default=CPU,
         read_by=(readers.REAL_WORKERS,),
         kind="realexec",

@@ -51,27 +51,26 @@ class OverheadConfig:
     cuda_graphs: bool = key("small steps are computed at the next captured size, idle rows included")
     source: str = key("where the overhead's numbers come from")
     error_s: float | None = key(
-        "error of a fitted step overhead in seconds; the range uses it instead of a factor of 2",
+        "error of a fitted step overhead; without it the range takes a factor of 2",
         default=None,
         within=OVERHEAD_S,
         omit=None,
         read_by=(readers.STEP_TIME_RANGE,),
     )
     per_sequence_error_s: float | None = key(
-        "error of a fitted overhead per sequence, in seconds",
+        "error of a fitted overhead per sequence",
         default=None,
         within=OVERHEAD_S,
         omit=None,
         read_by=(readers.STEP_TIME_RANGE,),
     )
     per_output_token_s: float = key(
-        "seconds per step for each token that decoding sequences have generated so far (vLLM before 0.2)",
+        "seconds per step and token that decoding sequences have generated (vLLM before 0.2)",
         default=0.0,
         within=OVERHEAD_S,
     )
     per_logit_s: float = key(
-        "seconds per vocabulary entry and sequence of a step, if requests sample with top-p "
-        "(`trace.top_p`; vLLM before 0.17)",
+        "seconds per vocabulary entry and sequence of a step with top-p (`trace.top_p`)",
         default=0.0,
         within=OVERHEAD_S,
         omit=0.0,
@@ -103,7 +102,7 @@ class FrontEndConfig:
     )
     api_server_count: int = key("API server processes of an instance", default=1, within=COUNT)
     error_s: float | None = key(
-        "error of a fitted front end in seconds; the range uses it instead of a factor of 2",
+        "error of a fitted front end; without it the range takes a factor of 2",
         default=None,
         within=OVERHEAD_S,
         omit=None,
@@ -123,7 +122,7 @@ class EngineConfig:
     version: str = key("its version; a profile must be of the same", read_by=(MODELS_THAT_DECODE,))
     batcher: str = key("the batcher that `engine_default` selects", read_by=(MODELS_THAT_DECODE,))
     max_num_seqs: int = key(
-        "most requests admitted at once on a replica; on real workers also the rows of a decode batch",
+        "most requests admitted at once on a replica",
         within=COUNT,
         read_by=(MODELS_THAT_DECODE,),
     )
@@ -133,17 +132,16 @@ class EngineConfig:
         read_by=(MODELS_THAT_DECODE,),
     )
     usage_context: str = key(
-        "with the GPU, this determines the two limits of `vllm_v1`: `openai_api_server` (`vllm "
-        "serve`) or `llm_class` (a script with all its requests at once); presets with limits of "
-        "their own do not read it",
+        "sets, with the GPU, the two limits of `vllm_v1`: `openai_api_server` (`vllm serve`) "
+        "or `llm_class` (a script with all its requests at once)",
         default=USAGE_CONTEXTS[0],
         choices=USAGE_CONTEXTS,
         omit=USAGE_CONTEXTS[0],
         read_by=(MODELS_THAT_DECODE,),
     )
     reserve_full_prompt: bool = key(
-        "true: a request is admitted when all its known tokens fit into free memory; false: when its "
-        "first chunk fits",
+        "a request is admitted when all its known tokens fit into free memory; false: when "
+        "its first chunk does",
         default=True,
         read_by=(
             MODELS_THAT_DECODE,
@@ -151,19 +149,18 @@ class EngineConfig:
         ),
     )
     asynchronous: bool = key(
-        "vLLM's `--async-scheduling`: the engine chooses a step while the previous one runs, so "
-        "events of a step count one step later; simulations only",
+        "vLLM's `--async-scheduling`: a step is chosen while the previous one runs, so its "
+        "events count one step later; simulations only",
         read_by=(MODELS_THAT_DECODE,),
     )
     prefix_caching: bool = key(
-        "a request computes only tokens that no KV block still holds "
+        "only tokens that no KV block holds are computed "
         "([PREFIX_CACHING](../how-to/PREFIX_CACHING.md)); simulations only",
         read_by=(MODELS_THAT_DECODE,),
     )
     decode_spare_block: bool = key(
-        "true: a request decodes only while a block is free at its turn, needed or not; otherwise the"
-        " newest request is preempted (vLLM v0: `can_append_slots`). false: it decodes while it has "
-        "the blocks it needs",
+        "a request decodes only while a block is free at its turn, needed or not (vLLM v0: "
+        "`can_append_slots`); false: while it has those it needs",
         default=False,
         read_by=(
             MODELS_THAT_DECODE,
@@ -172,8 +169,7 @@ class EngineConfig:
     )
     block_tokens: int = key("tokens of a KV block", default=16, within=COUNT, read_by=(MODELS_THAT_DECODE,))
     watermark: float = key(
-        "share of the blocks kept free at admission (prefill first); it also shortens the longest "
-        "admitted request",
+        "share of the blocks kept free at admission (prefill first)",
         default=0.0,
         within=Range(low=0, high=1, open_high=True),
         read_by=(MODELS_THAT_DECODE,),
@@ -204,32 +200,32 @@ class EngineConfig:
     )
     reserve_activation_bytes: int | None = key(
         "bytes per GPU kept free of KV; null: what vLLM's profiling keeps "
-        "([HOW_FAR_OFF](../explanation/HOW_FAR_OFF.md#kv-memory)), for other engines the catalogue's "
+        "([HOW_FAR_OFF](../explanation/HOW_FAR_OFF.md#kv-memory)), else the catalogue's "
         "number",
         default=None,
         within=NOT_NEGATIVE,
     )
     max_new_tokens: int | None = key(
-        "output cap of requests whose trace gives none; a request whose prompt + cap exceed a "
-        "replica's KV memory is rejected. null: the memory and the context that the prompt leaves "
-        "([decision 0024](../contributing/decisions/0024-outputs-have-the-traces-length.md))",
+        "output cap of requests whose trace gives none; null: the memory and the context that "
+        "the prompt leaves. If prompt + cap exceed a replica's KV memory, the request is "
+        "rejected ([decision "
+        "0024](../contributing/decisions/0024-outputs-have-the-traces-length.md))",
         default=None,
         within=COUNT,
         read_by=(MODELS_THAT_DECODE,),
     )
     max_model_len: int | None = key(
-        "longest context, prompt and output, in tokens; null: the model's. A longer request is "
-        "rejected ([METRICS](../reference/METRICS.md#which-requests-count)); a value above the "
-        "model's gets a label",
+        "longest context, prompt and output, in tokens; null: the model's. A longer request "
+        "is rejected ([METRICS](../reference/METRICS.md#which-requests-count))",
         default=None,
         within=Range(low=2),
         omit=None,
         read_by=(MODELS_THAT_DECODE,),
     )
     reserve: str = key(
-        "output tokens for which decode instances reserve memory before a request comes: "
-        "`max_new_tokens` (its cap, else `engine.expected_new_tokens`), `mean` (of the trace, at most"
-        " its cap) or `oracle` (its true length)",
+        "output tokens for which decode instances reserve memory in advance: `max_new_tokens` "
+        "(its cap, else `engine.expected_new_tokens`), `mean` (of the trace, at most its "
+        "cap) or `oracle` (its true length)",
         default="max_new_tokens",
         choices=RESERVES,
         read_by=(
@@ -238,11 +234,11 @@ class EngineConfig:
         ),
     )
     step_time: str = key(
-        "`whole_step` (a folder of measured steps), `op_table` (a profile), `linear` (fitted to the "
-        "profile, else the catalogue's), `calibrated_roofline` (fitted to a profile), `roofline` "
-        "(datasheet), `aiconfigurator` (NVIDIA's measured operations), or `auto`: the profile, else "
-        "catalogue coefficients, else `aiconfigurator` (quantised models and mixtures only), else `roofline` "
-        "([STEP_TIMES](../explanation/STEP_TIMES.md))",
+        "`whole_step` (a folder of measured steps), `op_table` (a profile), `linear` (fitted "
+        "to the profile, else the catalogue's), `calibrated_roofline` (fitted to a profile), "
+        "`roofline` (datasheet), `aiconfigurator` (NVIDIA's measured operations), `auto`: "
+        "the first there is of profile, catalogue coefficients, `aiconfigurator` (quantised "
+        "models and mixtures), `roofline` ([STEP_TIMES](../explanation/STEP_TIMES.md))",
         default="auto",
         choices=STEP_TIMES,
         read_by=(MODELS_THAT_DECODE,),
@@ -261,8 +257,7 @@ class EngineConfig:
         read_by=(MODELS_THAT_DECODE,),
     )
     profile_force: bool = key(
-        "use a profile that is stale or of another GPU, model or engine; the summary says why it "
-        "would be refused",
+        "use a profile that is stale or of another GPU, model or engine",
         default=False,
         read_by=(
             MODELS_THAT_DECODE,
@@ -276,7 +271,7 @@ class EngineConfig:
         read_by=(MODELS_THAT_DECODE,),
     )
     enable_expert_parallel: bool = key(
-        "for a mixture of experts: whole experts on each GPU instead of a part of every expert",
+        "whole experts on each GPU instead of a part of every expert",
         default=False,
         read_by=(MODELS_THAT_DECODE,),
     )
@@ -293,8 +288,8 @@ class EngineConfig:
         read_by=(LOADING_INSTANCES,),
     )
     start_up: str = key(
-        "start-up time of a new instance beside its parameters: `none`, `blitzscale`, `vllm` (rough) "
-        "or `own_workers` (`hwmodels/catalogue/loaders.yaml`); its terms: `system.instances.start`",
+        "start-up time of a new instance beside its parameters: `none`, `blitzscale`, `vllm` "
+        "(rough) or `own_workers` (`hwmodels/catalogue/loaders.yaml`)",
         default="vllm",
         read_by=(LOADING_INSTANCES,),
     )
@@ -313,17 +308,16 @@ class EngineConfig:
     )
     exact: bool = key("one event per step instead of coalesced runs; same result, slower", default=False)
     preemption: str = key(
-        "`recompute`: the KV of a preempted request is dropped and computed again; `swap`: it [goes "
-        "to host memory](../explanation/MIGRATION.md#preemption-by-swap) and comes back, as in vLLM "
-        "0.1 to 0.6",
+        "KV of a preempted request: `recompute`, or `swap` [to host "
+        "memory](../explanation/MIGRATION.md#preemption-by-swap) and back (vLLM 0.1 to 0.6)",
         default=RECOMPUTE,
         choices=PREEMPTIONS,
         omit=RECOMPUTE,
         read_by=(MODELS_THAT_DECODE,),
     )
     swap_space_gib: float = key(
-        "GiB of host memory per GPU for swapping (vLLM 0.1.7's `--swap-space`); if it is "
-        "full, a preempted request is recomputed",
+        "GiB of host memory per GPU for swapping (vLLM 0.1.7's `--swap-space`); when full, "
+        "requests are recomputed",
         default=SWAP_SPACE_GIB,
         within=POSITIVE,
         read_by=(
@@ -333,8 +327,7 @@ class EngineConfig:
         omit_with="preemption",
     )
     expected_new_tokens: int = key(
-        "output tokens assumed for a request without a cap: in the decode memory of split systems, in"
-        " `least_kv`, and by scalers of colocated instances. It cuts no output",
+        "output tokens assumed for a request without a cap; it cuts no output",
         default=EXPECTED_NEW_TOKENS,
         within=COUNT,
         omit=EXPECTED_NEW_TOKENS,

@@ -65,7 +65,7 @@ class FaultsConfig:
         required=True,
     )
     replica_per_hour: float | None = key(
-        "losses of replicas per hour in the whole cluster; one of the four rates is above 0",
+        "losses of replicas per hour, whole cluster; one of the four is above 0",
         default=None,
         within=PER_HOUR,
         options=("drawn",),
@@ -74,7 +74,8 @@ class FaultsConfig:
     link_per_hour: float | None = key("the same of cables", default=None, within=PER_HOUR, options=("drawn",))
     ssd_per_hour: float | None = key("the same of SSDs", default=None, within=PER_HOUR, options=("drawn",))
     notice_s: float | None = key(
-        "the system is notified this many seconds before a replica or a host is lost; null: never",
+        "seconds of [notice](../how-to/FAULTS.md#a-notice-before-a-loss) before a replica or "
+        "a host is lost; null: none",
         default=None,
         within=NOT_NEGATIVE,
         options=("one_replica", "one_host", "listed", "drawn"),

@@ -38,13 +38,13 @@ class HttpConfig:
         choices=LOST,
     )
     report_ms: float = key(
-        "period between two reports of tokens to the controller; first and last tokens are reported at once",
+        "period of token reports to the controller; first and last tokens are reported at once",
         default=50.0,
         within=NOT_NEGATIVE,
     )
-    scrape_ms: float = key("period between two scrapes of a server's metrics", default=250.0, within=POSITIVE)
+    scrape_ms: float = key("period of scrapes of a server's metrics", default=250.0, within=POSITIVE)
     timeout_s: float = key(
-        "timeout of a scrape; a server that neither answers it nor reports itself healthy is lost",
+        "a server that so long neither answers a scrape nor reports itself healthy is lost",
         default=10.0,
         within=POSITIVE,
     )
@@ -52,39 +52,37 @@ class HttpConfig:
         "a server whose streams bring no token for this long is lost", default=300.0, within=POSITIVE
     )
     check_tokens: int = key(
-        "tokens that are requested again after the run, alone, and compared; those of moved requests "
-        "come first",
+        "tokens requested again after the run, alone, and compared; those of moved requests first",
         default=2000,
         within=NOT_NEGATIVE,
     )
     start: str | None = key(
-        "in place of `http.servers`: the command that starts a server, such as `vllm serve MODEL "
-        "--port {port}`; `{port}` is required, `{server}` is its number "
-        "([HTTP](../how-to/HTTP.md#start-and-stop-servers))",
+        "in place of `http.servers`: the command that [starts a "
+        "server](../how-to/HTTP.md#start-and-stop-servers), such as `vllm serve MODEL --port "
+        "{port}`; `{server}` is its number",
         default=None,
         omit=None,
     )
     start_timeout_s: float = key(
-        "a server that answers no request this long after its start is ended, and its start has failed",
+        "a server that answers nothing so long after its start is ended",
         default=600.0,
         within=POSITIVE,
         omit=600.0,
     )
     cores: int | None = key(
-        "CPU cores that each started server has for itself; null: all of the machine",
+        "CPU cores of each started server; null: all",
         default=None,
         within=COUNT,
         omit_with="start",
     )
     after_grace: str = key(
-        "the requests that a server still has after system.instances.drain_s continue `elsewhere` with the "
-        "tokens they have, or `fail`",
+        "requests still at a server after system.instances.drain_s continue `elsewhere`, or `fail`",
         default=LOST[0],
         choices=LOST,
         omit=LOST[0],
     )
     kill_s: float = key(
-        "a started server that runs this long after SIGTERM is ended by SIGKILL",
+        "seconds from SIGTERM to SIGKILL of a started server",
         default=10.0,
         within=NOT_NEGATIVE,
         omit=10.0,
@@ -115,8 +113,8 @@ class HttpConfig:
         omit=None,
     )
     hand_over: str | None = key(
-        "prefill and decode servers: the decode server is asked `after` the prefill server (vLLM) or "
-        "both `together` (SGLang); null: by the kind of server",
+        "the decode server is asked `after` the prefill server (vLLM), or both `together` "
+        "(SGLang); null: by the kind of server",
         default=None,
         choices=HAND_OVERS,
     )

@@ -32,8 +32,8 @@ class InstancesConfig:
         default=False,
     )
     size: str = key(
-        "instances of each model at the start. `full`: all that the GPUs hold; `half`: the average "
-        "need, from the workload's mean rate and lengths; `minimum`: the fewest allowed",
+        "instances of each model at the start. `full`: all that the GPUs hold; `half`: the "
+        "need at the workload's mean rate and lengths; `minimum`: the fewest allowed",
         default="full",
         choices=SIZES,
         read_by=(MODELS_THAT_DECODE,),
@@ -49,7 +49,7 @@ class InstancesConfig:
         within=COUNT,
     )
     prefill_min: int = key(
-        "fewest prefill instances that a scaler keeps, per model; 0 lets a model go to no instance",
+        "fewest prefill instances of a model; 0 allows none",
         default=1,
         within=NOT_NEGATIVE,
         read_by=(SCALER_OF_ROLES,),
@@ -85,60 +85,60 @@ class InstancesConfig:
         "period of the load monitor", default=100.0, within=Range(low=LEAST_PERIOD_MS), read_by=(SCALER,)
     )
     keep_parameters_ms: float = key(
-        "how long parameters stay on freed GPUs, so that the instance can be revived",
+        "how long parameters stay on freed GPUs, for a revival",
         default=0.0,
         within=NOT_NEGATIVE,
         read_by=(SCALER,),
     )
     queue: str | None = key(
-        "where requests wait if instances do both: `common` (one queue) or `per_instance` "
-        "(`system/dispatch` chooses at arrival); null: `common` with a scaler, else `per_instance` "
+        "if instances do both, where requests wait: one `common` queue, or `per_instance` "
+        "(dispatched at arrival); null: `common` with a scaler, else `per_instance` "
         "([SYSTEMS](../reference/SYSTEMS.md#how-an-instance-comes-and-goes))",
         default=None,
         choices=QUEUES,
         read_by=(MODELS_THAT_DECODE,),
     )
     start: str | None = key(
-        "what a new instance finds: `cold` (nothing), `warm` (its process and caches, no parameters),"
-        " `hot` (a sleeping process, its parameters in host memory), `pooled` (all but parameters); "
-        "null: as `engine.start_up` declares ([STARTUP](../explanation/STARTUP.md))",
+        "what a new instance [finds](../explanation/STARTUP.md): `cold` (nothing), `warm` "
+        "(caches), `hot` (a sleeping process), `pooled` (all but parameters); null: as "
+        "`engine.start_up` declares",
         default=None,
         choices=KINDS,
     )
     start_total_s: float | None = key(
-        "in place of `start`: seconds from the decision to start an instance until it serves, "
-        "parameters included; if its parameters take longer, it serves once they came",
+        "in place of `start`: seconds from the decision until the instance serves, parameters "
+        "included, or longer if they take longer",
         default=None,
         omit=None,
         within=Range(low=0, high=86_400),
         read_by=(SIMULATION,),
     )
     image_pull_s: float = key(
-        "with `start=cold`: seconds in which a host pulls the container's image, once",
+        "with `start=cold`: seconds of a host's first image pull",
         default=0.0,
         omit=0.0,
         within=Range(low=0, high=86_400),
         read_by=(SIMULATION,),
     )
     probe_s: float = key(
-        "with `start=cold` or `warm`: seconds between readiness probes (Kubernetes' periodSeconds, 10"
-        " by default); 0: an instance serves as soon as it can",
+        "with `start=cold` or `warm`: seconds between readiness probes (Kubernetes' "
+        "periodSeconds, 10 by default); 0: none",
         default=0.0,
         omit=0.0,
         within=Range(low=0, high=86_400),
         read_by=(SIMULATION,),
     )
     drain_s: float | None = key(
-        "seconds that a drained instance may go on with its requests; then they fail (Kubernetes' "
-        "terminationGracePeriodSeconds, 30 by default). null: until all are served",
+        "seconds that a drained instance has for its requests, then they fail (Kubernetes' "
+        "terminationGracePeriodSeconds, 30 by default); null: no limit",
         default=None,
         omit=None,
         within=Range(low=0, high=86_400),
         read_by=(SCALER,),
     )
     compile_cache: str = key(
-        "with `cold` and `hot`: where later starts find a compilation: on the same `host`, on all "
-        "hosts (`shared`), `present` from the beginning, or `none`",
+        "later starts find a compilation on the same `host`, on all (`shared`), `present` "
+        "from the beginning, or `none`",
         default="host",
         choices=COMPILE_CACHES,
         read_by=(COMPILING_INSTANCES,),

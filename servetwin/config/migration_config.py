@@ -27,15 +27,14 @@ class MigrationConfig:
     """How running requests migrate, if ``system/migration`` enables migration."""
 
     mode: str = key(
-        "for comparison with `live`: `stop_and_copy` (one stage, during which the request stops) and "
-        "`recompute` (the request moves without KV, and the destination computes its tokens again)",
+        "`live`, or for comparison `stop_and_copy` (one stage, in which the request stops) or "
+        "`recompute` (without KV, computed again)",
         default=MODES[0],
         choices=MODES,
     )
     last_stage: str = key(
-        "the request stops once at most this many blocks are left to copy: `shipped` 16, `paper` 1; "
-        "`step`: once they take at most half a decode step to copy. The first stage is the last only for a "
-        "request without a full block",
+        "the request stops once at most so many blocks are left to copy: `shipped` 16, `paper` 1; `step`: "
+        "once they take at most half a decode step to copy",
         default="shipped",
         choices=(*LAST_STAGES, WITHIN_STEP),
     )
@@ -44,8 +43,8 @@ class MigrationConfig:
         "milliseconds between two calls of the policy", default=50.0, within=Range(low=0.001)
     )
     control_ms: float | None = key(
-        "milliseconds of the last stage beside its bytes; null: 10 with one GPU per instance, 29 with"
-        " four, linear in between and beyond (Llumnix, Fig. 10)",
+        "milliseconds of the last stage beside its bytes; null: 10 with one GPU, 29 with "
+        "four, else linear (Llumnix, Fig. 10)",
         default=None,
         within=NOT_NEGATIVE,
     )
@@ -68,8 +67,8 @@ class MigrationConfig:
         omit=False,
     )
     slowdown: float = key(
-        "in simulation, steps of source and destination take this share longer while KV is copied: at"
-        " most 1 % at the source in Llumnix's Fig. 10",
+        "share by which simulated steps of both sides are longer while KV is copied: at most "
+        "1 % in Llumnix's Fig. 10",
         default=SLOWDOWN,
         within=Range(low=0, high=1),
         omit=SLOWDOWN,

@@ -45,8 +45,7 @@ class ModelsConfig:
         required=True,
     )
     rate_per_s: float | None = key(
-        "requests per second of all models together; null: the trace's mean rate. Not with "
-        "`trace.rate_scale`, `trace.utilization` or the two shares",
+        "requests per second of all models together; null: the trace's mean rate",
         default=None,
         within=POSITIVE,
         options=_ZIPF,
@@ -86,8 +85,8 @@ class ModelsConfig:
         required=True,
     )
     requests: int | None = key(
-        "keep only this many first requests; null: as many as the trace has, and with "
-        "`models.duration_s` no limit",
+        "keep only this many first requests; null: as many as the trace has, or no limit with "
+        "`models.duration_s`",
         default=None,
         within=COUNT,
         options=_ZIPF,

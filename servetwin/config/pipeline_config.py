@@ -35,22 +35,21 @@ class PipelineConfig:
         read_by=(ONE_PASS_MODELS,),
     )
     queue: str = key(
-        "`stage`: the replicas of a stage share a queue, from which an idle one takes; `replica`: a "
-        "request is assigned to a replica when it arrives at the stage",
+        "requests wait at the `stage`, for the first idle replica, or at a `replica`, assigned on arrival",
         default=QUEUES[0],
         choices=QUEUES,
         read_by=(ONE_PASS_MODELS,),
     )
     batch: int = key("maximum requests per pass", default=1, within=COUNT, read_by=(ONE_PASS_MODELS,))
     batch_cost: float = key(
-        "share of its time that every request but the longest adds to a pass (1: batching gains nothing)",
+        "share of its time that every request but the longest adds to a pass",
         default=1.0,
         within=Range(low=0, high=1),
         read_by=(ONE_PASS_MODELS, PASSES_OF_BATCHES),
     )
     timeout_s: float = key(
-        "a request fails that no replica has taken this long after its arrival, and after (n - k) / n"
-        " of it at stage k of n (from 0), as in QUART's code; 0: never",
+        "a request that no replica has taken so long after its arrival fails, at stage k of n "
+        "after (n - k) / n of it (QUART's code); 0: never",
         default=0.0,
         within=Range(low=0),
         read_by=(ONE_PASS_MODELS,),
@@ -69,8 +68,7 @@ class PipelineConfig:
     )
     cpu_cores: int = key("CPU cores of a replica", default=2, within=COUNT, read_by=(ONE_PASS_MODELS,))
     cpu_share: float = key(
-        "share of a pass that 2 cores spend before the GPU starts. 0.66: 4 cores cut the time by 33 "
-        "%, as QUART measures (Fig. 3b)",
+        "share of a pass that 2 cores spend before the GPU starts (QUART, Fig. 3b)",
         default=0.66,
         within=Range(low=0, high=1, open_high=True),
         read_by=(ONE_PASS_MODELS,),
@@ -102,13 +100,12 @@ class PipelineConfig:
         default=False,
     )
     moves: bool = key(
-        "KV of language models moves from replicas about to stop while requests decode, and to those "
-        "that have loaded",
+        "KV moves, while requests decode, off replicas about to stop and to those that have loaded",
         default=False,
     )
     recut: str = key(
-        "layers are divided anew among a language model's stages: by the measured `time` of stages, "
-        "or by the `cv` of arrivals; needs `pipeline.moves`",
+        "a language model's layers are divided anew by the `time` of stages or the `cv` of "
+        "arrivals; needs `pipeline.moves`",
         default=RECUTS[0],
         choices=RECUTS,
     )

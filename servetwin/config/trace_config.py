@@ -49,8 +49,8 @@ class TraceConfig:
         "a file to read; null: search for the named trace. `trace=file` needs it", default=None
     )
     format: str | None = key(
-        "how to read it ([formats](../reference/TRACES.md#formats-that-are-read)); null: the published "
-        "format of the named trace; for `trace=file`, detected from its first bytes",
+        "its [format](../reference/TRACES.md#formats-that-are-read); null: that of the named "
+        "trace, or detected",
         default=None,
     )
     window: str | None = key(
@@ -71,14 +71,14 @@ class TraceConfig:
         also=("duration", "duration_s", "seconds"),
     )
     lengths: str | None = key(
-        "[lengths](../reference/TRACES.md#drawn-traces) to draw instead of the trace's own; for a drawn "
-        "trace with a parameter of that name, that parameter",
+        "[lengths](../reference/TRACES.md#drawn-traces) to draw instead of the trace's own; "
+        "the parameter of that name, if a drawn trace has it",
         default=None,
         read_by=(MODELS_THAT_DECODE,),
     )
     length_ratio: float | None = key(
-        "with lengths in tokens such as `1024x1024`: uniform from this share of each up to all of it "
-        "([TRACES](../reference/TRACES.md#as-benchmark-clients-load-a-server))",
+        "lengths such as `1024x1024` are drawn uniformly [from this share of "
+        "each](../reference/TRACES.md#as-benchmark-clients-load-a-server) to all of it",
         default=None,
         within=RATIO,
         read_by=(MODELS_THAT_DECODE,),
@@ -128,14 +128,14 @@ class TraceConfig:
         "all times are divided by it; bursts get shorter too", default=1.0, within=POSITIVE
     )
     limit: int | None = key(
-        "run only this many first requests. Real runs: 30, unless `trace.requests`, "
+        "run only so many first requests; real runs: 30, unless `trace.requests`, "
         "`trace.duration_s`, `trace.window_s` or `trace.rates` is written",
         default=None,
         within=COUNT,
     )
     resample: str | None = key(
-        "`block`: a recorded trace's requests are drawn again in blocks, by `seed` "
-        "([TRACES](../reference/TRACES.md#drawing-requests-again))",
+        "`block`: a recorded trace is [drawn "
+        "again](../reference/TRACES.md#drawing-requests-again) in blocks, by `seed`",
         default=None,
         choices=RESAMPLES,
         omit=None,
@@ -148,8 +148,8 @@ class TraceConfig:
         omit_with="resample",
     )
     clients: int | None = key(
-        "closed loop: this many clients, each sends its next request when its last has ended; the "
-        "trace's arrival times do not count ([TRACES](../reference/TRACES.md#closed-loop))",
+        "[closed loop](../reference/TRACES.md#closed-loop): so many clients, each sends its "
+        "next request when its last has ended; arrival times do not count",
         default=None,
         within=Range(low=1, high=MAX_CLIENTS),
         omit=None,
@@ -162,7 +162,7 @@ class TraceConfig:
         omit_with="clients",
     )
     client_start_s: float = key(
-        "seconds within which clients begin: the first at 0, the others drawn uniformly; 0: all at once",
+        "seconds within which clients begin: the first at 0, the others uniformly",
         default=1.0,
         absent=0.0,  # all clients of earlier versions began at once
         within=Range(low=0, high=MAX_CLIENT_START_S),
@@ -170,17 +170,17 @@ class TraceConfig:
         omit_with="clients",
     )
     warmup_requests: int = key(
-        "copies of the first request that the clients send first; the others follow when these have "
-        "ended. No metric counts them "
-        "([TRACES](../reference/TRACES.md#as-benchmark-clients-load-a-server))",
+        "copies of the first request that clients [send before all "
+        "others](../reference/TRACES.md#as-benchmark-clients-load-a-server); no metric "
+        "counts them",
         default=0,
         within=Range(low=0, high=MAX_CLIENTS),
         read_by=(CLOSED_LOOP,),
         omit=0,
     )
     client_timeout_s: float | None = key(
-        "seconds after which a client without its last token closes its connection; null: never "
-        "([METRICS](../reference/METRICS.md#clients-that-give-up))",
+        "seconds after which a client without its last token [gives "
+        "up](../reference/METRICS.md#clients-that-give-up); null: never",
         default=None,
         within=POSITIVE,
         omit=None,
@@ -200,8 +200,8 @@ class TraceConfig:
         omit_with="client_timeout_s",
     )
     top_p: str = key(
-        "requests that sample with top-p, for which vLLM before 0.17 sorts all logits: `model` (all, "
-        "if the model's generation_config.json sets it), `all`, or `none` (temperature 0 or top-p 1)",
+        "which requests [sample with top-p](../explanation/STEP_TIMES.md#the-sort-for-top-p): "
+        "`all`, `none`, or as generation_config.json of the `model` says",
         default=TOP_P_OF_MODEL,
         choices=TOP_P,
         read_by=(MODELS_THAT_DECODE,),

@@ -13,7 +13,7 @@ Span = tuple[int, int]
 
 @fact
 class Assign:
-    """Put the request into this replica's queue."""
+    """Put the request into the replica's queue."""
 
     request: int
     replica: int
@@ -22,7 +22,7 @@ class Assign:
 
 @fact
 class Reject:
-    """Refuse the request and forget it."""
+    """Refuse the request."""
 
     request: int
     reason: str
@@ -30,7 +30,7 @@ class Reject:
 
 @fact
 class Run:
-    """Run up to ``max_steps`` steps on a replica over its whole layer range.
+    """Run up to ``max_steps`` steps. They are of the replica's whole layer range.
 
     The first step also computes ``chunks``; a request whose prompt they complete samples a token and decodes
     from the next step on. Every step decodes one token for each resident decoding request (implicit), except
@@ -70,7 +70,7 @@ class Run:
 
 @fact
 class Interrupt:
-    """Stop the replica's current run at the next step boundary and report. Ignored if nothing runs.
+    """Stop the current run at a step boundary. The replica reports. Ignored if nothing runs.
 
     For a replica on a path it applies to all batches of the model: the first to end a step stops.
     ``grace_steps`` more steps run before the stop. ``later``: a boundary due at this very moment does not
@@ -85,7 +85,7 @@ class Interrupt:
 
 @fact
 class Preempt:
-    """Take a resident or partly prefilled request out of the replica; its KV is dropped.
+    """Preempt the request. It is resident or partly prefilled; its KV is dropped.
 
     ``swap_ns``: the KV goes to host memory instead, and the next pass begins this much later.
     """
@@ -98,7 +98,7 @@ class Preempt:
 
 @fact
 class Detach:
-    """Take a decoding request out of the batch at a step boundary; its KV stays until it is moved."""
+    """Take a request out of the batch, not its KV. It decodes; its KV stays until it is moved."""
 
     replica: int
     request: int
@@ -107,7 +107,7 @@ class Detach:
 
 @fact
 class Migrate:
-    """The phase of a running request's migration: ``begun``, ``committed`` or ``aborted``.
+    """Where a migration is: ``begun``, ``committed`` or ``aborted``.
 
     For information only: other actions carry out the migration.
     """
@@ -121,7 +121,7 @@ class Migrate:
 
 @fact
 class Fail:
-    """End the request without its answer, because the component that served it is lost."""
+    """End a request whose replica is lost. It gets no answer."""
 
     request: int
     reason: str
@@ -129,7 +129,7 @@ class Fail:
 
 @fact
 class Abort:
-    """Drop the request, whose client went away: out of the batch at this step boundary, or out of a queue.
+    """Drop a request whose client went away. It leaves the batch at this step boundary, or a queue.
 
     ``replica``: where it was; -1: at none yet. ``tokens``: tokens of its prompt and output that were computed
     for it, or found in a prefix cache.
@@ -143,7 +143,7 @@ class Abort:
 
 @fact
 class AllocateGpus:
-    """Give the GPUs to this replica, which serves in ``role``: prefill, decode or both.
+    """Give GPUs to a replica. It serves in ``role``: prefill, decode or both.
 
     A replica that gets its former GPUs again keeps its number. ``warm``: its parameters are still there.
     ``layers``: the layers that it is to hold and run.
@@ -160,7 +160,7 @@ class AllocateGpus:
 
 @fact
 class SwitchRole:
-    """Let the replica serve in another role from now on; its parameters serve both."""
+    """Change a replica's role. Its parameters serve both."""
 
     replica: int
     role: str
@@ -191,7 +191,7 @@ class Shard:
 
 @fact
 class Load:
-    """Bring the parameters of ``model`` from the sources to the targets, unit by unit.
+    """Load parameters from the sources to the targets. They come unit by unit.
 
     An endpoint is (kind, number): ``replica``, ``host`` (its memory), ``ssd`` (of a host) or ``remote``
     (number 0). A source that is still loading forwards what it has. ``shards`` (their shares sum to 1) say
@@ -223,7 +223,7 @@ class Load:
 
 @fact
 class StopLoad:
-    """Stop a load: complete layers stay where they are, the rest is not sent."""
+    """Stop a load. Complete layers stay where they are, the rest is not sent."""
 
     load: int
     reason: str
@@ -231,7 +231,7 @@ class StopLoad:
 
 @fact
 class Send:
-    """Move ``size_bytes`` of state (``what``: ``kv`` or ``activations``) of requests between two replicas.
+    """Move KV or activations (``what``). They are ``size_bytes`` of requests, between two replicas.
 
     ``layers``: the layers whose KV is moved; for activations the one layer that runs next, as [n, n + 1).
     ``positions``: token positions of each request; empty: all that the source has are moved. ``control_ns``:
@@ -254,7 +254,7 @@ class Send:
 
 @fact
 class StopSend:
-    """Stop a transfer; the world reports how much of it had moved."""
+    """Stop a transfer. The world reports how much of it had moved."""
 
     transfer: int
     reason: str
@@ -262,7 +262,7 @@ class StopSend:
 
 @fact
 class JoinBatch:
-    """Let requests whose KV has arrived decode on this replica, from its next step on.
+    """Let requests whose KV has arrived decode. They do from the replica's next step on.
 
     A run in progress has no prompts then; it continues with them and reports it (``Ran.joins``). ``layers``:
     the layers whose KV is here. ``swap_ns``: the KV was in host memory; nothing runs, and the next pass

@@ -39,7 +39,7 @@ class Ran:
 
 @fact
 class Streamed:
-    """A replica whose engine chooses its own passes sent the tokens that it generated since the last event.
+    """A server sent its tokens since the last event. Its engine chooses its own passes.
 
     ``tokens``: pairs (request, number of its new tokens), ordered by request. ``finished``: the requests that
     have their last token, ascending.
@@ -52,7 +52,7 @@ class Streamed:
 
 @fact
 class Dropped:
-    """A replica whose engine chooses its own passes ended a request without a full answer; it still serves.
+    """A server ended a request without a full answer. Its engine chooses its own passes; it still serves.
 
     ``refused``: True if the replica reported that it does not serve this request, False if the connection of
     the request broke.
@@ -66,7 +66,7 @@ class Dropped:
 
 @fact
 class Observed:
-    """The state at ``as_of_ns`` that a replica whose engine chooses its own passes reported when queried.
+    """A server's state at ``as_of_ns``. It is asked for it; its engine chooses its own passes.
 
     ``running`` and ``waiting``: numbers of requests in its batch and in its queue, from all clients. Its KV
     memory has ``total_blocks`` blocks of ``block_tokens`` tokens each; ``used_blocks`` of them are in use.
@@ -88,7 +88,7 @@ class Observed:
 
 @fact
 class Lost:
-    """A replica is lost because its process died or its host failed; its KV and parameters are lost too."""
+    """A replica is lost, with KV and parameters. Its process died or its host failed."""
 
     replica: int
     cause: str
@@ -96,7 +96,7 @@ class Lost:
 
 @fact
 class LossNotice:
-    """A replica or a host will be lost at ``at_ns``, such as a spot instance that its provider reclaims.
+    """It will be lost at ``at_ns``. An example is a spot instance that its provider reclaims.
 
     ``what``: "replica" or "host"; ``number``: which one. Before the notice of a host come the notices of its
     replicas.
@@ -110,7 +110,7 @@ class LossNotice:
 
 @fact
 class LostHost:
-    """A host is lost or disconnected from the others, with its memory, its SSD and its GPUs.
+    """A host is lost, with memory, SSD and GPUs. Or it is disconnected from the others.
 
     Its replicas were reported as ``Lost`` before.
     """
@@ -129,7 +129,7 @@ class LostSsd:
 
 @fact
 class LostLink:
-    """A cable is lost in both directions: the cable of a NIC, or one between a leaf and a spine switch.
+    """A cable is lost. It is that of a NIC, or one between a leaf and a spine switch; both directions.
 
     ``nic``: the number of the NIC, -1 for a cable between switches. Transfers take another path from now on.
     """
@@ -153,26 +153,26 @@ class SchedulerBack:
 
 @fact
 class Disconnected:
-    """The client of a request went away: nobody waits for the answer any more."""
+    """A request's client went away. Nobody waits for the answer any more."""
 
     request: int
 
 
 @fact
 class Closing:
-    """The requests in flight cannot make progress any more, and the run ends."""
+    """Nothing can progress any more. The run ends with requests in flight."""
 
     cause: str
 
 
 @fact
 class Opened:
-    """The first event of a world that loads parameters: the world can carry out actions now."""
+    """Loads can begin. It is the first event of a world that loads parameters."""
 
 
 @fact
 class Loaded:
-    """Layers [``first``, ``first`` + ``layers``) of a load are complete at a target.
+    """Layers are complete at a target. They are [``first``, ``first`` + ``layers``) of the load.
 
     ``fully_loaded``: whether the whole load is complete at the target. ``target``: index in the load's
     ``targets``. ``first``: the first layer of the load.
@@ -187,7 +187,7 @@ class Loaded:
 
 @fact
 class LoadStopped:
-    """A load ended early at a target because it was stopped, or because a source, target or path failed.
+    """A load ended early. It was stopped, or a source, target or path failed.
 
     Layers [``first``, ``first`` + ``layers``) of the load are complete at the target.
     """

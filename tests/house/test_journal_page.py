@@ -17,7 +17,7 @@ def test_the_tables_are_current() -> None:
 def test_a_journal_has_the_records_and_the_lines_of_the_page(tmp_path: Path) -> None:
     assert cli.run(["simulate", *RUN, f"out={tmp_path / 'run'}"]) == 0
     lines = (tmp_path / "run" / "journal").read_text(encoding="utf-8").splitlines()
-    assert "\n".join(lines[1:4]) in PAGE.read_text(encoding="utf-8")
+    assert "\n".join(lines[1:3]) in PAGE.read_text(encoding="utf-8")
     entries = [json.loads(line) for line in lines[1:-1]]
     assert {event[0] for _, event, *_ in entries} <= {record_name(cls) for cls in KINDS["events"]}
     assert {action[0] for entry in entries for action in entry[2]} <= {

@@ -42,7 +42,7 @@ def test_the_table_has_what_the_system_is_made_of(name: str) -> None:
 
 def test_the_options_that_the_page_names_are_all_there_are() -> None:
     for group in ("system/scaler", "system/provision", "system/cache", "system/live"):
-        (line,) = [line for line in PAGE.splitlines() if line.startswith(f"| `{group}` |")]
+        (line,) = [line for line in PAGE.splitlines() if line.startswith(f"|`{group}`|")]
         assert set(option_groups()[group]) <= set(re.findall(r"`(\w+)`", line))
 
 

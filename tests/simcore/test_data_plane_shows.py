@@ -4,6 +4,7 @@ import re
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 from hypothesis import given, settings
@@ -43,7 +44,7 @@ GBPS = 1e9 / 8
 UNITS = model_units(load_llm("llama3_8b"))
 MODEL_BYTES = sum(unit.size_bytes for unit in UNITS)
 NS = 1.1e-9  # facts are told at the next whole nanosecond
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "explanation" / "DATA_PLANE.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "CLUSTERS.md"
 
 
 def alone_s(topology: Topology, plan: Chain | Ranks) -> float:
@@ -239,8 +240,10 @@ def test_nvlink_broadcasts_16_gb_to_the_eight_gpus_of_a_host_in_0_12_s() -> None
 
 
 def own(tmp_path: Path) -> Topology:
-    (block,) = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    (tmp_path / "mine.yaml").write_text(block)
+    (block,) = re.findall(
+        r"cat > rack.yaml <<'EOF'\n(.*?)\n    EOF", PAGE.read_text(encoding="utf-8"), re.DOTALL
+    )
+    (tmp_path / "mine.yaml").write_text(dedent(block))
     return exact(load_cluster(str(tmp_path / "mine.yaml")))
 
 

@@ -1,13 +1,13 @@
 """What is declared of the keys of a run, as help for one key and as the tables of pages (CONFIGURATION)."""
 
-from collections.abc import Iterator
+import re
 from dataclasses import MISSING
 from typing import Any, Final
 
 from servetwin.config.compose.compose import MISSING as UNSET
 from servetwin.config.compose.compose import defaults
 from servetwin.config.config import Kind, RunConfig
-from servetwin.config.key import DeclaredKey, Range, Reader, declared_keys
+from servetwin.config.key import DeclaredKey, declared_keys
 from servetwin.config.options import option_file, option_groups
 from servetwin.config.overrides import Wanted, leaves
 from servetwin.config.readers import MODELS_THAT_DECODE, REAL_WORKERS
@@ -84,11 +84,17 @@ def key_table(group: str) -> str:
 
     Keys without a group: ``run``, and ``realexec`` those that only real runs have.
     """
-    rows = ["|key|default|values|meaning|", "|---|---|---|---|"]
+    rows, readers = ["|key|default|values|meaning|", "|---|---|---|---|"], dict[str, list[str]]()
     for path, declared in declared_keys(RunConfig).items():
-        if _group(declared) == group and not path.endswith((".name", ".source", ".policy")):
-            rows += _row(declared)
-    return "\n".join(rows)
+        if _group(declared) != group or path.endswith((".name", ".source", ".policy")):
+            continue
+        if row := _row(declared):
+            rows.append(row)
+            for reader in declared.key.read_by:
+                if reader not in (MODELS_THAT_DECODE, REAL_WORKERS):
+                    readers.setdefault(reader.of, []).append(f"`{path.removeprefix(f'{group}.')}`")
+    told = [f"* {of}: {', '.join(keys)}" for of, keys in readers.items()]
+    return "\n".join([*rows, *(["", "Read only by", "", *told] if told else [])])
 
 
 def _group(declared: DeclaredKey) -> str:
@@ -106,28 +112,28 @@ def _of_real_runs(declared: DeclaredKey) -> bool:
     return declared.kind == "realexec" or REAL_WORKERS in declared.read_by
 
 
-def _row(declared: DeclaredKey) -> Iterator[str]:
-    wanted = leaves(RunConfig)[declared.path]
+def _row(declared: DeclaredKey) -> str:
+    """Return the row of a key; empty for one that nobody can set."""
     if (default := _default_cell(declared)) is None:
-        return
-    key = declared.key
-    values = ", ".join(f"`{choice}`" for choice in key.choices) or _number(key.within, wanted)
-    meaning = key.meaning
+        return ""
+    meaning = declared.key.meaning
     if _of_real_runs(declared) and _group(declared) != "realexec":
         meaning = f"real runs only: {meaning}"
-    for reader in key.read_by:
-        meaning += _read_by(reader)
-    yield f"|`{declared.path}`|{default}|{values}|{meaning}|"
+    return f"|`{declared.path}`|{default}|{_values(declared, default)}|{meaning}|"
 
 
-def _read_by(reader: Reader) -> str:
-    return "" if reader in (MODELS_THAT_DECODE, REAL_WORKERS) else f". Read only by {reader.of}"
-
-
-def _number(within: Range | None, wanted: Wanted) -> str:
-    words = {int: "integer", float: "number", bool: "true, false"}.get(wanted.type, "text")
-    text = f"{words} {within.signs}" if within is not None else words
-    return f"{text}, null" if wanted.optional else text
+def _values(declared: DeclaredKey, default: str) -> str:
+    """Return what the default and the meaning do not show: choices, a range, an integer, null."""
+    key, wanted = declared.key, leaves(RunConfig)[declared.path]
+    told = re.findall(r"`([^`]+)`", key.meaning)
+    if key.choices:
+        return "" if set(key.choices) <= set(told) else ", ".join(f"`{choice}`" for choice in key.choices)
+    words = ["integer"] if wanted.type is int else []
+    words += [] if key.within is None else [key.within.signs]
+    if not words and wanted.type is float:
+        words = ["number"]
+    nullable = wanted.optional and "null" not in f"{default} {key.meaning}"
+    return " ".join(words) + (", null" if words and nullable else "null" if nullable else "")
 
 
 def _default_cell(declared: DeclaredKey) -> str | None:
@@ -136,7 +142,10 @@ def _default_cell(declared: DeclaredKey) -> str | None:
     group, _, name = path.rpartition(".")
     if key.options:
         values = {option: option_file(group, option).get(name, declared.default) for option in key.options}
-        return ", ".join(f"`{option}` {shown(value)}" for option, value in values.items())
+        same = dict[str, list[str]]()
+        for option, value in values.items():
+            same.setdefault(shown(value), []).append(f"`{option}`")
+        return "; ".join(f"{', '.join(options)} {value}" for value, options in same.items())
     simulated, real = defaults("simulate").get(path), defaults("realexec").get(path)
     if (first := simulated or real) is None:
         return None
