@@ -40,7 +40,7 @@ def sweep_page(
     shown = [metric for metric in metrics if sweep.by_seed(metric)]
     parts = [
         *map(answer, best or headline(sweep, judged)),
-        page_parts.remarks([*verdicts(sweep, judged), *remarks(sweep)]),
+        page_parts.remarks([*verdicts(sweep, judged), *remarks(sweep)], "said"),
         _settings(sweep, shown),
         *_differences_part(sweep, shown),
         _charts(sweep, shown),
