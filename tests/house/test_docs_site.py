@@ -156,7 +156,7 @@ def test_pages_have_every_picture_with_the_commands_that_make_it() -> None:
             assert f"]({folder}/{picture.name}.png)" in text
             for command in picture.commands:
                 assert shlex.split(command) in lines, command
-    there = {path.stem for path in docs_pictures.PICTURES.iterdir()}
+    there = {path.stem for path in docs_pictures.PICTURES.glob("*.png")}
     others = [scalers_picture.PICTURE, explore_picture.PICTURE]
     assert there == {picture.name for picture in docs_pictures.EVERY} | {path.stem for path in others}
     assert all(path.stat().st_size <= docs_pictures.MOST_BYTES for path in others)
