@@ -67,8 +67,13 @@ def _groups(by_setting: dict[Values, Interval]) -> dict[Values, dict[Values, Int
     return groups
 
 
+def is_given(key: str) -> bool:
+    """Return whether a key is of what is served and wanted, under which settings are compared."""
+    return key.partition(".")[0] in _GIVEN
+
+
 def _conditions(setting: Values) -> Values:
-    return tuple(pair for pair in setting if pair[0].partition(".")[0] in _GIVEN)
+    return tuple(pair for pair in setting if is_given(pair[0]))
 
 
 def _chosen(setting: Values) -> str:

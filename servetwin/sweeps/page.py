@@ -16,12 +16,13 @@ from servetwin.report.metric_text import name_of, value_text
 from servetwin.report.number_text import counted
 from servetwin.report.page_parts import charts
 from servetwin.report.starts import different_starts, preparation_s
-from servetwin.sweeps.headline import USUAL, headline
+from servetwin.sweeps.headline import USUAL, headline, is_given
 from servetwin.sweeps.table import SEED, SweepRuns, Values, differences, means, setting_of, typed
 from servetwin.sweeps.text import difference_text, interval_text, setting_name
 from serving.vocabulary.errors import UserError
 
 _MOST_ROWS: Final = 60
+_FEW_NUMBERS: Final = 6
 _SPANS_DECADES: Final = 20  # from this ratio on, use a logarithmic axis
 
 
@@ -189,12 +190,18 @@ def _settings(sweep: SweepRuns, metrics: Sequence[str]) -> str:
 
 
 def named_axes(sweep: SweepRuns) -> list[str]:
-    """Return axes of words, not numbers, such as system: their values are compared."""
-    return [
-        axis.key
-        for axis in sweep.axes
-        if axis.key != SEED and len(axis.texts) > 1 and isinstance(typed(axis.texts)[0], str)
-    ]
+    """Return the axes whose values are compared: those of words that one chooses, such as system.
+
+    Beside them a trace is a condition, under which choices are compared, and so are a few numbers beside a
+    trace. A sweep over nothing but traces compares these.
+    """
+    varied = [axis for axis in sweep.axes if axis.key != SEED and len(axis.texts) > 1]
+    words = [axis.key for axis in varied if isinstance(typed(axis.texts)[0], str)]
+    chosen = [axis for axis in varied if not is_given(axis.key)]
+    if named := [axis.key for axis in chosen if axis.key in words]:
+        return named
+    few = [axis.key for axis in chosen if len(axis.texts) <= _FEW_NUMBERS]
+    return few if words and few else words
 
 
 def _differences_part(sweep: SweepRuns, metrics: Sequence[str]) -> list[str]:

@@ -9,7 +9,7 @@ from servetwin.sweeps.axes import SweepAxis
 from servetwin.sweeps.confidence import Interval
 from servetwin.sweeps.headline import USUAL, headline, judges
 from servetwin.sweeps.outcome import PointOutcome
-from servetwin.sweeps.page import remarks, sweep_page, verdicts
+from servetwin.sweeps.page import named_axes, remarks, sweep_page, verdicts
 from servetwin.sweeps.points import Point
 from servetwin.sweeps.table import SweepRuns
 from servetwin.sweeps.text import difference_text
@@ -54,6 +54,24 @@ def test_several_settings_are_counted() -> None:
     assert verdicts(sweep, [METRIC]) == [
         "TTFT mean against system=a: system=b is lower in 1, higher in 1 of 2 settings."
     ]
+
+
+def test_choices_are_compared_under_each_trace() -> None:
+    """Not one trace with another: beside a system, nor beside a few numbers. Traces alone are compared."""
+    traces, systems = SweepAxis("trace", ("a", "b")), SweepAxis("system", ("x", "y"))
+    numbers = SweepAxis("system.dispatch.sticky", ("0", "200"))
+    many = SweepAxis("engine.max_num_seqs", tuple(str(one) for one in range(1, 9)))
+
+    def compared(*axes: SweepAxis) -> list[str]:
+        count = 1
+        for axis in axes:
+            count *= len(axis.texts)
+        return named_axes(made(axes, [1.0] * count))
+
+    assert compared(traces, systems, SEEDS) == ["system"]
+    assert compared(traces, numbers, SEEDS) == ["system.dispatch.sticky"]
+    assert compared(traces, SEEDS) == ["trace"] and compared(traces, many) == ["trace"]
+    assert compared(systems, numbers) == ["system"] and compared(numbers, SEEDS) == []
 
 
 def test_differences_are_told_with_what_they_leave_open() -> None:
