@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
@@ -89,7 +89,11 @@ def answer(options: AdviseWords, scratch: Path, on_done: Callable[[int], None] |
             OfScaler(name=name, advice=advices[name], run=runs.get(name), words=tuple(own))
             for name, own in of_scaler.items()
         ),
-        told=(*record.told, *_told(options, record, next(iter(configs.values())), no_run)),
+        told=(
+            *record.told,
+            *_told(options, record, next(iter(configs.values())), no_run),
+            *_settings(configs, no_run),
+        ),
         no_run=no_run,
     )
 
@@ -146,6 +150,21 @@ def _parts(config: RunConfig) -> ElasticParts:
     config = with_library_tables(config)
     hardware: Any = hardware_of(config)
     return elastic_of(config, build.prototypes_of(config, hardware), build.estimates_of(config, hardware))
+
+
+def _settings(configs: Mapping[str, RunConfig], no_run: str) -> list[str]:
+    """Say what each scaler reads and aims at, and which system and engine were simulated."""
+    told = []
+    for name, config in configs.items():
+        params = config.system.scaler.params
+        if said := [f"{key}={params[key]}" for key in ("metric", "target", "threshold") if key in params]:
+            told.append(f"{name}: {' '.join(said)}")
+    config = next(iter(configs.values()))
+    if not no_run:
+        system, engine = config.system.name, config.engine.name
+        other = "" if engine.startswith("vllm") else "; engine=vllm_v1 schedules as vLLM does"
+        told.append(f"simulated with system={system} engine={engine}{other}")
+    return told
 
 
 def _told(options: AdviseWords, record: Record, config: RunConfig, no_run: str) -> list[str]:

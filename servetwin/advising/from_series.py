@@ -24,12 +24,14 @@ from serving.vocabulary.errors import UserError
 WINDOW_S: Final = 60.0
 """Latencies and lengths of a histogram are those of so many seconds before each instant."""
 _QUANTILES: Final = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
+_MOST_NAMED: Final = 4
 _MODEL: Final = ("model_name", "model")
 
 
 def record_of_series(place: str, series: Sequence[TimeSeries]) -> Record:
     """Return the record. UserError for series of several models, or without a number of instances."""
     _refuse_many_models(place, series)
+    _refuse_many_workloads(place, series)
     by_metric, panels, unread = dict[str, list[TimeSeries]](), dict[str, list[TimeSeries]](), list[str]()
     for one in series:
         if (metric := metric_of(one.name)) is not None:
@@ -70,6 +72,21 @@ def _refuse_many_models(place: str, series: Sequence[TimeSeries]) -> None:
             raise UserError(
                 f"{place} has series of the models {', '.join(models)}: save those of one, with "
                 f'{{{label}="{first}"}} in every query'
+            )
+
+
+def _refuse_many_workloads(place: str, series: Sequence[TimeSeries]) -> None:
+    """Refuse replicas of several Deployments or StatefulSets: kube-state-metrics has those of the cluster."""
+    for kind in ("deployment", "statefulset"):
+        of_kind = [one for one in series if one.name.startswith(f"kube_{kind}_") and one.labels.get(kind)]
+        names = dict.fromkeys((one.labels.get("namespace", ""), one.labels[kind]) for one in of_kind)
+        if len(names) > 1:
+            (namespace, first), *_ = names
+            told = ", ".join("/".join(filter(None, name)) for name in list(names)[:_MOST_NAMED])
+            labels = f'{kind}="{first}"' + (f',namespace="{namespace}"' if namespace else "")
+            raise UserError(
+                f"{place} has replicas of {len(names)} {kind}s ({told}): save those of one, with "
+                f"{{{labels}}} in the query of kube_{kind}_status_replicas"
             )
 
 

@@ -91,6 +91,21 @@ def test_sglang_and_a_deployment_that_starts(tmp_path: Path) -> None:
     assert "not read: sglang:num_used_tokens" in found.told
 
 
+@pytest.mark.parametrize("mine_first", [True, False])
+def test_replicas_of_other_deployments_are_refused(tmp_path: Path, mine_first: bool) -> None:
+    """kube-state-metrics tells those of the whole cluster: neither added nor the first one taken."""
+    mine, others = ({"deployment": "vllm", "namespace": "llm"}, [4, 4]), ({"deployment": "grafana"}, [1, 1])
+    series = (mine, others) if mine_first else (others, mine)
+    with pytest.raises(UserError, match="has replicas of 2 deployments") as refused:
+        read(
+            tmp_path,
+            answer("kube_deployment_status_replicas", *series),
+            answer("sglang:token_usage", (A, [1, 1])),
+        )
+    first = 'deployment="vllm",namespace="llm"' if mine_first else 'deployment="grafana"'
+    assert f"{{{first}}} in the query of kube_deployment_status_replicas" in str(refused.value)
+
+
 def test_a_histogram_gives_means_and_prometheus_own_quantiles(tmp_path: Path) -> None:
     name, buckets = "vllm:time_to_first_token_seconds", {"0.1": 10, "0.5": 60, "+Inf": 80}
     found = read(
