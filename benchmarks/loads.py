@@ -34,7 +34,6 @@ from realexec.calibration.quiet import spread_of
 from realexec.driver.processes import WorkerPool
 from realexec.transport_registry import DIRECT
 from realexec.wire.messages import Open
-from realexec.worker.parameters import HostedModels
 from servetwin.config.compose.compose import load_config
 from servetwin.run.calibrated import fleet_of
 from servetwin.run.real_run import require_torch
@@ -78,6 +77,8 @@ def row(turns: Turns) -> str:
 
 def pieces_of(fleet: CalibratedFleet) -> list[int]:
     """Bytes of each parameter, in the order in which a load brings them."""
+    from realexec.worker.parameters import HostedModels  # after the words were read: it needs torch
+
     layout = HostedModels([fleet.model], fleet.seed).layout(0, None)
     places = [(unit, place) for unit in layout.units for place in layout.places(unit)]
     return [place.size_bytes for unit, place in places if not layout.shared(unit, place)]

@@ -237,7 +237,7 @@ def _stamp(report: Report) -> Iterator[str]:
         ["machine", f"{machine['processor']}, {cores} cores, {memory:.0f} GB"],
         ["GPUs", ", ".join(machine["cuda_devices"]) or "none"],
         ["software", ", ".join([machine["system"].partition("-")[0], *versions])],
-        ["code", " ".join(str(part) for part in code.values() if part is not None)],
+        ["code", ", ".join(code)],
         ["date", report["date"]],
         ["profile", f"{profile['steps']} kinds of steps, {busy}"],
         ["time over CPU time of its workers", "not known" if ratio is None else f"{ratio:.2f}"],

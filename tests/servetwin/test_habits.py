@@ -104,7 +104,7 @@ def test_the_doctor_lists_every_recorded_trace_and_the_programs(
 @pytest.mark.parametrize(
     ("line", "wanted"),
     [
-        ("servetwin pl", "plan"),
+        ("servetwin pl", "plan plot"),
         ("servetwin simulate system=vllm_f", "vllm_full"),
         ("servetwin plan slo.ttft_p9", "slo.ttft_p90_ms= slo.ttft_p95_ms= slo.ttft_p99_ms="),
         ("servetwin sweep search.tr", "search.trials="),
