@@ -163,7 +163,7 @@ def _settings(configs: Mapping[str, RunConfig], no_run: str) -> list[str]:
     if not no_run:
         system, engine = config.system.name, config.engine.name
         other = "" if engine.startswith("vllm") else "; engine=vllm_v1 schedules as vLLM does"
-        told.append(f"simulated with system={system} engine={engine}{other}")
+        told.append(f"simulated with: system={system} engine={engine}{other}")
     return told
 
 
