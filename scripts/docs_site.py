@@ -24,7 +24,12 @@ _OTHERS: Final = {
     "benchmarks/README.md": "benchmarks/README.html",
 }
 # Folder -> ending of its files that the site has unchanged.
-_AS_THEY_ARE: Final = {"docs/pictures": ".png", "docs/pictures/pages": ".png", "notebooks": ".ipynb"}
+_AS_THEY_ARE: Final = {
+    "docs/pictures": ".png",
+    "docs/pictures/pages": ".png",
+    "docs/fidelity": ".svg",
+    "notebooks": ".ipynb",
+}
 # Pages that the README of their own folder lists.
 _LISTED_ELSEWHERE: Final = ("/decisions/", "/lab/", "docs/README.md")
 # Of docs/README.md: the heading of a kind of pages, or a page with the question that it answers.
