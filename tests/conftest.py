@@ -4,11 +4,15 @@ import gc
 import os
 import shlex
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from random import Random
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from scripts.browser import Browser
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # files of tests run beside each other
 # Merged options, by a digest of all that they are made of: workers and the next run share them; nothing goes
@@ -26,6 +30,18 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     if "not real" not in config.option.markexpr or not collection_path.name.startswith("test_"):
         return None
     return True if "\npytestmark = pytest.mark.real\n" in collection_path.read_text() else None
+
+
+@pytest.fixture(scope="module")
+def shown() -> Iterator["Browser"]:
+    """A headless browser for the tests of a file; skipped where there is none."""
+    from scripts import browser
+
+    program = browser.installed()
+    if program is None:
+        pytest.skip(f"no browser here: install one of {', '.join(browser.BROWSERS)}")
+    with browser.Browser(program) as opened:
+        yield opened
 
 
 def is_drawn(item: pytest.Item) -> bool:

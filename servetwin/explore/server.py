@@ -15,7 +15,7 @@ from string import Template
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlsplit
 
-from servetwin.explore.controls import Control, State, controls, state_of
+from servetwin.explore.controls import Control, controls, state_of
 from servetwin.explore.runs import Runs
 from servetwin.explore.view import view
 from servetwin.report.page_parts import page_file
@@ -27,7 +27,6 @@ _POLICY: Final = (
     "default-src 'none'; style-src 'self' 'unsafe-inline'; script-src 'self'; connect-src 'self'; "
     "form-action 'none'; frame-ancestors 'none'; base-uri 'none'"
 )
-# A report brings its styles and its script in the page, and its own policy.
 _FILES: Final = {"explore.js": "text/javascript; charset=utf-8", "explore.css": "text/css; charset=utf-8"}
 _HTML: Final = "text/html; charset=utf-8"
 _LONGEST_BODY: Final = 10_000
@@ -55,16 +54,12 @@ class Explorer:
         number, ended = self._runs.simulate(words)
         answered = {**asdict(ended), "number": number, "command": join(["servetwin", "simulate", *words])}
         folder = self._runs.folder_of(number)
-        return {**answered, **_shown(folder, state)} if folder is not None else answered
+        return {**answered, **view(folder, state.price)} if folder is not None else answered
 
     def report(self, number: str) -> str | None:
         """Return the report of a run; None for a run that is not kept."""
         folder = self._runs.folder_of(int(number)) if number.isdecimal() else None
         return (folder / "report.html").read_text("utf-8") if folder is not None else None
-
-
-def _shown(folder: Path, state: State) -> dict[str, Any]:
-    return view(folder, state.price)
 
 
 def _field(control: Control, value: str) -> str:
@@ -171,10 +166,7 @@ class _Handler(BaseHTTPRequestHandler):
         """Say nothing: the address has the token."""
 
 
-Told = Callable[[str], None]
-
-
-def serve(runs: Runs, first: Mapping[str, str], *, port: int, tell: Told) -> None:
+def serve(runs: Runs, first: Mapping[str, str], *, port: int, tell: Callable[[str], None]) -> None:
     """Answer until Ctrl-C. ``tell`` is given the address. UserError for a taken port."""
     explorer = Explorer(runs, first)
     try:

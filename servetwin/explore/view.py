@@ -14,7 +14,7 @@ from servetwin.report.number_text import NOTHING, count, duration, number, secti
 from servetwin.report.page_parts import charts
 from servetwin.report.range_text import fact_range, near_saturation, range_text
 from servetwin.report.scaling import instances_plot
-from servetwin.results.series import Requests
+from servetwin.results.series import requests_in
 
 _SECONDS_OF_AN_HOUR: Final = 3600.0
 
@@ -90,10 +90,7 @@ def sentence(summary: Mapping[str, Any]) -> str:
 
 
 def _plots(folder: Path, config: Mapping[str, Any], summary: Mapping[str, Any]) -> str:
-    from servetwin.results.parquet_file import frame_of
-
-    frame = frame_of(folder / "requests.parquet")
-    requests = Requests({name: frame[name].to_numpy() for name in frame})
+    requests = requests_in(folder)
     if not len(requests):
         return figure("Latency", "No request finished: there is nothing to plot.", "")
     slo = section(config, "slo")

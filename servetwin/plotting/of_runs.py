@@ -12,9 +12,9 @@ import numpy as np
 
 from servetwin.plotting.panel import Line, Panel
 from servetwin.report.number_text import section
-from servetwin.report.scaling import instance_steps
+from servetwin.report.scaling import at_common_times, instance_steps
 from servetwin.results import series
-from servetwin.results.series import Requests
+from servetwin.results.series import Requests, requests_in
 from serving.vocabulary.errors import UserError
 
 LATENCIES: Final = {"ttft_ms": "TTFT", "tpot_ms": "TPOT", "e2e_ms": "E2E"}
@@ -31,11 +31,8 @@ class NamedRun:
 
 def named_run(folder: Path, label: str) -> NamedRun:
     """Return the run of a result folder."""
-    from servetwin.results.parquet_file import frame_of
-
-    frame = frame_of(folder / "requests.parquet")
     summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
-    return NamedRun(label, Requests({name: frame[name].to_numpy() for name in frame}), summary)
+    return NamedRun(label, requests_in(folder), summary)
 
 
 def latency(runs: Sequence[NamedRun], metrics: Sequence[str]) -> list[Panel]:
@@ -93,9 +90,8 @@ def instances(runs: Sequence[NamedRun], metrics: Sequence[str]) -> list[Panel]:
         if len(runs) == 1 and len(steps) > 1:
             lines += [_steps(role, x, y, span_s) for role, (x, y) in steps.items()]
         else:
-            times = np.unique(np.concatenate([x for x, _ in steps.values()]))
-            total = sum(y[np.searchsorted(x, times, side="right") - 1] for x, y in steps.values())
-            lines.append(_steps(run.label, times, total, span_s))
+            times, held = at_common_times(steps)
+            lines.append(_steps(run.label, times, np.sum(list(held.values()), axis=0), span_s))
     return [Panel(title="Instances", x_label="time (s)", y_label="instances", lines=tuple(lines))]
 
 

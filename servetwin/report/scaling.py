@@ -74,6 +74,14 @@ def instance_steps(
     return steps
 
 
+def at_common_times(
+    steps: Mapping[str, tuple[plots.Floats, plots.Floats]],
+) -> tuple[plots.Floats, dict[str, plots.Floats]]:
+    """Return the times at which any role changes, and how many instances each has from then on."""
+    times = np.unique(np.concatenate([x for x, _ in steps.values()]))
+    return times, {role: y[np.searchsorted(x, times, side="right") - 1] for role, (x, y) in steps.items()}
+
+
 def _changes(events: Sequence[Event], role: str) -> Iterator[tuple[float, int]]:
     for event in events:
         act, own = event["act"], event["role"] == role
@@ -94,8 +102,7 @@ def instances_plot(events: Sequence[Event], summary: Mapping[str, Any]) -> str:
     if not steps:
         return ""
     time, unit_s = plots.time_axis(span_s)
-    times = np.unique(np.concatenate([x for x, _ in steps.values()]))
-    held = {role: y[np.searchsorted(x, times, side="right") - 1] for role, (x, y) in steps.items()}
+    times, held = at_common_times(steps)
     detail, few = "from the wish to load until the GPUs are free again", len(times) <= _MOST_STEPS
     band = None if few else _least_and_most(times, np.sum(list(held.values()), axis=0), span_s)
     if not few:

@@ -1,6 +1,7 @@
-"""Reduces a run's request columns to a few hundred points for plots; times in seconds from the start."""
+"""Reads the requests of a run and reduces them to a few hundred points for plots; times in seconds."""
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,6 +77,14 @@ class Requests:
     def end_s(self) -> float:
         """When the last request finished; 0 without requests."""
         return float(self.finish_s.max()) if len(self) else 0.0
+
+
+def requests_in(folder: Path) -> Requests:
+    """Return the finished requests of a result folder."""
+    from servetwin.results.parquet_file import frame_of
+
+    frame = frame_of(folder / "requests.parquet")
+    return Requests({name: frame[name].to_numpy() for name in frame})
 
 
 def distribution(values: Floats) -> tuple[Floats, Floats]:

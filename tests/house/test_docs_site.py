@@ -103,15 +103,6 @@ def test_sections_for_the_search_lead_to_headings(site: Path) -> None:
         assert title and heading and (not anchor or anchor in ids[page]), (page, anchor)
 
 
-@pytest.fixture(scope="module")
-def shown() -> Iterator[browser.Browser]:
-    program = browser.installed()
-    if program is None:
-        pytest.skip(f"no browser here: install one of {', '.join(browser.BROWSERS)}")
-    with browser.Browser(program) as opened:
-        yield opened
-
-
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_the_site_is_whole_on_a_phone_and_a_desk(site: Path, shown: browser.Browser, dark: bool) -> None:
     for name in ("index.html", "docs/reference/CONFIGURATION.html", "docs/how-to/PLAN.html"):

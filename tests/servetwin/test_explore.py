@@ -212,15 +212,6 @@ def test_the_command_ends_at_ctrl_c_and_leaves_nothing(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("servetwin-explore-*"))
 
 
-@pytest.fixture(scope="module")
-def shown() -> Iterator[browser.Browser]:
-    program = browser.installed()
-    if program is None:
-        pytest.skip(f"no browser here: install one of {', '.join(browser.BROWSERS)}")
-    with browser.Browser(program) as opened:
-        yield opened
-
-
 def until(shown: browser.Browser, condition: str) -> None:
     ends = time.monotonic() + 40
     while not shown.evaluate(condition):

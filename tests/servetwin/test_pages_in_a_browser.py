@@ -1,6 +1,5 @@
 """Pages in a headless browser: nothing is cut, nothing is fetched, nothing fails, and the filter filters."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -46,14 +45,6 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     kept = (f"log={ANSWERS}", "model=tiny_llama", "cluster=local_3x1", "engine.kv_tokens=16384")
     assert cli.run(["advise", *kept, "processes=1", f"out={at / 'advise'}"]) == 0
     return at
-
-
-@pytest.fixture(scope="module")
-def shown() -> Iterator[browser.Browser]:
-    program = browser.installed()
-    assert program is not None
-    with browser.Browser(program) as opened:
-        yield opened
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
