@@ -15,7 +15,7 @@ from realexec.http.client import Address, get_text
 from realexec.http.dialects import MISFIT
 from realexec.http.instance_launcher import NotReady
 from realexec.http.server_keeper import BY_SIGNAL, KILL, TERMINATE
-from realexec.http.start_log import phases_of
+from realexec.http.start_log import device_of, phases_of
 from serving.record.json_text import json_data
 from serving.vocabulary.units import NS_PER_S
 
@@ -132,12 +132,15 @@ class ServerProcess:
 
     def report(self) -> dict[str, Any]:
         """What summary.json says of this start."""
+        log = self._log_text()
+        device = device_of(log)
         return {
             "port": self.address.port,
             "cores": list(self.cores),
             "log": f"{self.log.parent.name}/{self.log.name}",
             **self.phases,
-            "log_says": phases_of(self._log_text()),
+            "log_says": phases_of(log),
+            **({"device": device} if device is not None else {}),
         }
 
     # Ends.
