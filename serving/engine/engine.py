@@ -488,7 +488,7 @@ class Engine:
 
         The rest stays in ``attached``: an instance that switched to decode may have computed more.
         """
-        free = self.max_num_seqs - len(self.running) + len(self.ended)
+        free = self.max_num_seqs - len(self.running) - len(self.prefilling) + len(self.ended)
         entering = self.attached[: max(0, free)]
         if not entering:
             return

@@ -1,7 +1,10 @@
 """Worlds with losses that were broken once, and how; ``python -m tests.swarm`` looks for more."""
 
+from pathlib import Path
+
 import pytest
 
+from servetwin.cli.main import run
 from tests.worlds.faulted import play_both
 
 FOUND = {
@@ -36,3 +39,12 @@ FOUND = {
 def test_a_world_that_was_broken_once(words: str) -> None:
     played = play_both([*words.split(), "uncertainty=off"])
     assert played.ends.lost
+
+
+def test_live_batches_keep_the_limit_of_requests_that_decode(tmp_path: Path) -> None:
+    """Batches of live instances came to decode beside as many as the batcher admits: 257 of at most 256."""
+    words = (
+        "system=blitzscale system.instances.split=false cluster=blitz_b trace=burstgpt_like seed=0 "
+        "trace.base_rate_per_s=12 trace.duration_s=300 uncertainty=off"
+    )
+    assert run(["simulate", *words.split(), f"out={tmp_path / 'out'}"]) == 0

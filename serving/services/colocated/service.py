@@ -14,6 +14,7 @@ from typing import Literal
 from serving.engine import leaving
 from serving.engine.engine import Engine
 from serving.engine.fleet import Admission, Dispatcher, Fleet, dispatched, refusal
+from serving.engine.limits import limit_decoding
 from serving.engine.progress import EngineState, Progress
 from serving.engine.waiting import line_up
 from serving.kv.moves import Moves
@@ -153,7 +154,8 @@ class ColocatedHost:
         tokens: int,
         actions: list[Action],
     ) -> None:
-        """All layers of a batch are computed: it decodes on this engine."""
+        """All layers of a batch are computed: it decodes here, with those that the batcher admits."""
+        limit_decoding(engine, self._most_requests)
         self._places.computed([progress.id for progress in done])
         self._first_layers.computed(engine, done, first_layers, actions)
 
