@@ -126,6 +126,8 @@ def lines_of(comparison: Mapping[str, Any]) -> Iterator[str]:
     wide = max(len("compared"), *map(len, names))
     like = f"{simulated['imitates']}, " if simulated["name"] == SIMULATED else ""
     yield f"{names[0]:{wide}}  {simulated['folder']}: {like}{finished:,} requests finished"
+    if simulated["name"] == SIMULATED:
+        yield from _step_times(simulated["step_time"], wide)
     requests, failed = (_counted(measured[name]) for name in ("requests", "failed"))
     where = f"{measured['path']} ({measured['format']})"
     yield f"{names[1]:{wide}}  {where}: {requests} requests, {failed} failed"
@@ -143,6 +145,16 @@ def lines_of(comparison: Mapping[str, Any]) -> Iterator[str]:
     ]
     for remark in remarks:
         yield from textwrap.wrap(_plain(remark), _WIDTH, subsequent_indent="  ")
+
+
+def _step_times(known: Mapping[str, Any], wide: int) -> Iterator[str]:
+    """Return what the simulated step times are worth, before any error is read."""
+    worth = [str(known["error_band"]).partition(";")[0]] if known["error_band"] else []
+    worth += [f"noisy: {cause}" for cause in known["noisy"]]
+    for line in worth:
+        yield from textwrap.wrap(
+            f"{'step times':{wide}}  {known['kind']}, {line}", _WIDTH, subsequent_indent=" " * (wide + 2)
+        )
 
 
 def _names(comparison: Mapping[str, Any]) -> tuple[str, str]:
@@ -180,7 +192,7 @@ def _error_table(comparison: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _range_table(comparison: Mapping[str, Any]) -> Iterator[str]:
-    """Return whether the run is too fast or too slow, and whether that flips inside its range."""
+    """Return whether the run is too fast or too slow, and whether its range holds the measured number."""
     entries = comparison.get("range")
     if not entries:
         return

@@ -13,7 +13,7 @@ import numpy as np
 from servetwin.compare.decisions import BATCHED, Decision, Matched, decisions_of, matched
 from servetwin.compare.errors import METRICS, statistics
 from servetwin.compare.measured import NS_PER_S
-from servetwin.compare.own_result import Result, read_result
+from servetwin.compare.own_result import Result, noise_of, read_result
 from servetwin.compare.repeated import AGREES, MOST_APART, Distances, distances, disturbed_run
 from servetwin.compare.run_names import OVER_HTTP, name_of
 from servetwin.compare.summary_kind import is_real
@@ -167,14 +167,6 @@ def _refusals(simulated: Result, timing: Mapping[str, TimingAgreement]) -> list[
                 f"{entry.kept.apart:.0%}, at most {MOST_APART:.0%} where anything can be told"
             )
     return causes
-
-
-def noise_of(result: Result) -> list[str]:
-    """Return why the simulated run's profile declares itself unreliable."""
-    step_time = result.summary.get("step_time")
-    use = step_time.get("profile") if isinstance(step_time, dict) else None
-    noisy = use.get("noisy") if isinstance(use, dict) else None
-    return [str(cause) for cause in noisy] if isinstance(noisy, list) else []
 
 
 def are_repeats(places: Sequence[Path]) -> bool:

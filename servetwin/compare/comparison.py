@@ -11,7 +11,7 @@ import numpy as np
 from servetwin.compare.at_the_engine import FORMATS, REMARK, at_the_engine
 from servetwin.compare.errors import ITL, METRICS, decomposition_of, errors_of, gap_errors
 from servetwin.compare.measured import NS_PER_S, MeasuredRun, MeasuredStatistics
-from servetwin.compare.own_result import OWN_RESULT, Result
+from servetwin.compare.own_result import OWN_RESULT, Result, noise_of
 from servetwin.compare.pairs import pairs_of
 from servetwin.compare.run_names import name_of, what_ran
 from servetwin.results.ranges import LATENCIES, Answers, range_in, value_of
@@ -130,7 +130,7 @@ _JUDGED: Final = ("mean", "p50", "p90", "p99")
 def inside(summary: Mapping[str, Any], errors: Mapping[str, Any]) -> dict[str, Any]:
     """Map metric to ``range``, ``measured``, ``verdict``: the run's answer to "too fast or too slow?".
 
-    The answer is certain if both ends give the same; it flips if the measured number is inside the range.
+    The answer is certain if both ends give the same; it is not if the measured number is inside the range.
     ``errors``: the errors over all requests that both sides have. The result is empty for a run without a
     range.
     """
@@ -148,7 +148,7 @@ def _verdicts(summary: Mapping[str, Any], errors: Mapping[str, Any]) -> Iterator
             answers = Answers(*(_side(value, measured) for value in (pair[0], mid, pair[1])))
             verdict = f"{answers.mid} at both ends of its range"
             if answers.flips:
-                verdict = f"{answers.mid}, which flips inside its range"
+                verdict = f"{answers.mid}, and measured lies inside its range"
             yield metric, {"range": list(pair), "measured": measured, "verdict": verdict}
 
 
@@ -218,8 +218,11 @@ def simulated_section(result: Result) -> dict[str, Any]:
     """Return what the document says of the first run."""
     summary = result.summary
     names = {key: summary.get(key) for key in ("system", "model", "cluster", "engine", "imitates")}
+    step_time = summary.get("step_time")
+    known = step_time if isinstance(step_time, dict) else {}
     return {
-        "folder": str(result.folder), "name": what_ran(summary), **names, "requests": summary["requests"]
+        "folder": str(result.folder), "name": what_ran(summary), **names, "requests": summary["requests"],
+        "step_time": {name: known.get(name) for name in ("kind", "error_band")} | {"noisy": noise_of(result)},
     }  # fmt: skip
 
 

@@ -142,3 +142,11 @@ def _is_simulated(folder: Path) -> bool:
         return "sim" in json_in(folder / "summary.json")
     except (OSError, ValueError, TypeError):
         return False
+
+
+def noise_of(result: Result) -> list[str]:
+    """Return why the simulated run's profile declares itself unreliable."""
+    step_time = result.summary.get("step_time")
+    use = step_time.get("profile") if isinstance(step_time, dict) else None
+    noisy = use.get("noisy") if isinstance(use, dict) else None
+    return [str(cause) for cause in noisy] if isinstance(noisy, list) else []

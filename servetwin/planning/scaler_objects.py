@@ -80,7 +80,7 @@ def query_of(config: RunConfig, name: str) -> str:
     """Return the metric of all pods of a Deployment in PromQL: their sum, of a latency its value in ms."""
     metric, software = config.system.scaler.params["metric"], config.engine.software
     window = f"{config.system.signals.window_s or _WINDOW_S:g}"
-    of = f'{{pod=~"{name}-.*"}}'
+    of = f'{{pod=~"{name}-[a-z0-9]+-[a-z0-9]+"}}'  # of this Deployment: its name, a hash, five letters
     if not is_latency(metric):
         return _TOTALS[software][metric].replace("{of}", of).replace("{s}", window)
     latency, share = OF_LATENCY[metric]
@@ -195,7 +195,12 @@ def scaler_remarks(config: RunConfig) -> list[str]:
         return [why]
     if scaler.name == "none":
         return []
-    lines = []
+    lines = ["the queries count the pods of this name in every namespace that Prometheus scrapes"]
+    if config.system.instances.drain_s is None:
+        lines.append(
+            "a pod that is stopped has Kubernetes' 30 s for its requests, and simulated ones all they need: "
+            "system.instances.drain_s=SECONDS sets both"
+        )
     if scaler.name == KEDA:
         lines.append(
             f"{PROMETHEUS} in the ScaledObject: the address of your Prometheus, which scrapes the pods"

@@ -60,7 +60,8 @@ def test_a_run_with_a_measured_one_names_both(
     assert cli.run(["compare", str(twin), str(run)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split(f"  {twin}: ")[0].strip() == "simulated" and "own workers, 30 requests" in lines[0]
-    assert lines[1].startswith(f"{name} ") and not any(" measured " in line for line in lines)
+    assert lines[1].startswith("step times ") and "error" in lines[1], "what the simulated side is worth"
+    assert lines[2].startswith(f"{name} ") and not any(" measured " in line for line in lines)
     assert any(line.startswith(f"simulated and {name} are means") for line in lines)
     assert f"decisions in common with {name}, at whatever time they were taken" in lines
     assert cli.run(["compare", str(run), str(twin / "requests.parquet")]) == 0

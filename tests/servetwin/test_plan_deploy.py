@@ -150,7 +150,7 @@ def test_an_hpa_has_the_rules_of_the_plan(tmp_path: Path) -> None:
     assert spec["behavior"]["scaleDown"] == {"stabilizationWindowSeconds": 120}
     (rule,) = yaml.safe_load((tmp_path / ADAPTER).read_text(encoding="utf-8"))["rules"]["external"]
     assert rule["name"]["as"] == metric["external"]["metric"]["name"]
-    of = '{pod=~"vllm-llama3-8b-.*"}'
+    of = '{pod=~"vllm-llama3-8b-[a-z0-9]+-[a-z0-9]+"}'
     assert rule["metricsQuery"] == f"sum(vllm:num_requests_waiting{of}) + sum(vllm:num_requests_running{of})"
     assert rule["seriesQuery"] == "vllm:num_requests_waiting"
     assert any(
@@ -169,7 +169,10 @@ def test_keda_has_the_rules_of_the_plan(tmp_path: Path) -> None:
     assert (spec["pollingInterval"], spec["cooldownPeriod"]) == (30, 90)
     (trigger,) = spec["triggers"]
     assert trigger["type"] == "prometheus" and trigger["metadata"]["threshold"] == "6"
-    assert trigger["metadata"]["query"] == 'sum(vllm:num_requests_waiting{pod=~"vllm-llama3-8b-.*"})'
+    assert (
+        trigger["metadata"]["query"]
+        == 'sum(vllm:num_requests_waiting{pod=~"vllm-llama3-8b-[a-z0-9]+-[a-z0-9]+"})'
+    )
     assert not (tmp_path / ADAPTER).exists()
 
 
@@ -186,7 +189,7 @@ def test_every_metric_has_a_query_or_a_reason(metric: str, software: tuple[str, 
         assert (
             "HorizontalPodAutoscaler" in kinds
             and query.count("(") == query.count(")")
-            and '{pod=~"x-.*"}' in query
+            and '{pod=~"x-[a-z0-9]+-[a-z0-9]+"}' in query
         )
 
 
@@ -247,3 +250,11 @@ def test_a_scaler_without_room_is_told() -> None:
     loose = (*tight[:2], "system.instances.both_max=3")
     assert not any("never scales" in line for line in deployed(*SCALED, *loose).remarks)
     assert not any("never scales" in line for line in deployed(*PLAIN).remarks)
+
+
+def test_how_long_a_stopped_pod_may_serve_is_told_unless_given() -> None:
+    def told(*words: str) -> bool:
+        return any("Kubernetes' 30 s" in line for line in deployed(*SCALED, *words).remarks)
+
+    assert told("system/scaler=hpa") and not told()
+    assert not told("system/scaler=hpa", "system.instances.drain_s=60")
