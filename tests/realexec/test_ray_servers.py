@@ -20,14 +20,14 @@ from tests.worlds.started_servers import LOAD, MAIN, left, script, wait_gone, wo
 
 pytestmark = pytest.mark.ray
 
-NODES = ("127.0.0.1", "127.0.0.2")
+SECOND = "127.0.0.2"  # the first node has an address of this machine
 PHASES = ("placed_s", "process_s", "first_log_s", "listens_s", "listed_s", "ready_s")
 SLOW = ("trace.limit=60", "trace.rate_scale=4", "trace.tokens_scale=0.2", "http.check_tokens=200")
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
-    with cluster_of(2, NODES) as made:
+    with cluster_of(2, [SECOND]) as made:
         yield made
 
 
@@ -52,7 +52,7 @@ def test_a_scaler_starts_servers_on_both_nodes_and_stops_them(cluster: Any, tmp_
     real, starts = summary["real"], summary["real"]["starts"]
     acts = [event["act"] for event in summary["scale_events"]]
     assert len(starts["servers"]) == 1 + acts.count("ready") >= 2 and starts["failed"] == 0
-    assert {start["host"] for start in starts["servers"]} == set(NODES)
+    assert {start["host"] for start in starts["servers"]} == {cluster.head_node.node_ip_address, SECOND}
     for start in starts["servers"]:
         times = [start[name] for name in PHASES]
         assert times == sorted(times) and start["listens_s"] > start["process_s"] + 0.2
@@ -97,15 +97,15 @@ def test_a_node_that_dies_costs_no_request(cluster: Any, tmp_path: Path) -> None
         assert run.poll() is None, run.communicate()
         return any(b'["streamed",' in file.read_bytes() for file in tmp_path.glob("*/journal"))
 
-    victim = node_at(cluster, NODES[1])
+    victim = node_at(cluster, SECOND)
     with started(MAIN, *run_words, cwd=tmp_path) as run:
         wait_until(streams, "no token came")
         kill_node(cluster, victim)
         out, err = run.communicate(timeout=patience_s())
-    cluster.add_node(num_cpus=1, object_store_memory=80 << 20, node_ip_address=NODES[1])
+    cluster.add_node(num_cpus=1, object_store_memory=80 << 20, node_ip_address=SECOND)
     assert run.returncode == 0, (out, err)
     ((_, cause),) = summary_of(tmp_path)["real"]["workers_lost"]
-    assert cause.endswith(f"Ray node {victim[:8]} ({NODES[1]}) is gone")
+    assert cause.endswith(f"Ray node {victim[:8]} ({SECOND}) is gone")
 
 
 @pytest.mark.parametrize(

@@ -17,18 +17,17 @@ QUICK = {
 def cluster_of(nodes: int, addresses: Sequence[str] = ()) -> Iterator[Any]:
     """Skips the test where ray is not installed. A busy machine takes long to start a node.
 
-    ``addresses``: of the nodes, if not the machine's own.
+    ``addresses``: of the nodes after the first, if not the machine's own.
     """
     os.environ.setdefault("RAY_raylet_start_wait_time_s", "300")
     pytest.importorskip("ray")
     from ray.cluster_utils import Cluster
 
     plain = {"num_cpus": 1, "include_dashboard": False, "object_store_memory": 80 << 20}
-    at = [{"node_ip_address": address} for address in addresses] or [{}] * nodes
-    head = {**plain, **at[0], "_system_config": QUICK}
+    head = {**plain, "_system_config": QUICK}
     cluster = Cluster(initialize_head=True, head_node_args=head)
     try:
-        for where in at[1:]:
+        for where in [{"node_ip_address": address} for address in addresses] or [{}] * (nodes - 1):
             cluster.add_node(num_cpus=1, object_store_memory=80 << 20, **where)
         cluster.wait_for_nodes()
         yield cluster
