@@ -39,7 +39,15 @@ class KeptServer:
 
     def __init__(self, command: Sequence[str], cores: Sequence[int], log: int, apart: bool = False) -> None:
         self._keeper = subprocess.Popen(
-            [sys.executable, "-c", _KEEPER, _ROOT, APART if apart else "", ",".join(map(str, cores)), *command],
+            [
+                sys.executable,
+                "-c",
+                _KEEPER,
+                _ROOT,
+                APART if apart else "",
+                ",".join(map(str, cores)),
+                *command,
+            ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,

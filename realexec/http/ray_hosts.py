@@ -1,4 +1,4 @@
-"""Servers on the nodes of a Ray cluster: for each an actor in the place that Ray finds; no request passes it."""
+"""Servers on the nodes of a Ray cluster: each has an actor where Ray finds room; no request passes it."""
 
 import asyncio
 import time
@@ -106,7 +106,9 @@ class RayHosts:
     async def _place(self, asked: Any, until_ns: int) -> Place:
         while not self._ray.wait([asked], timeout=0)[0]:
             if time.monotonic_ns() >= until_ns:
-                raise NotReady(f"Ray has found no node with {self._share} free in time")
+                raise NotReady(
+                    f"Ray has started no actor in time: no node has {self._share} free, or they are too busy"
+                )
             await asyncio.sleep(_PAUSE_S)
         try:
             where, port, gpus = self._ray.get(asked)

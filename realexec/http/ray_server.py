@@ -58,9 +58,7 @@ class ServerActor:
         began_ns, ended = self._kept.look()
         log = os.pread(self._log.fileno(), MOST_LOG_BYTES, self._read)
         self._read += len(log)
-        return ServerLook(
-            began_ns, time.monotonic_ns(), "" if len(log) == MOST_LOG_BYTES else ended, log
-        )
+        return ServerLook(began_ns, time.monotonic_ns(), "" if len(log) == MOST_LOG_BYTES else ended, log)
 
     def tell(self, what: bytes) -> None:
         """Tell the keeper TERMINATE or KILL."""

@@ -1,12 +1,12 @@
 """The process between the driver and a server that it started: it leaves nothing of the server behind.
 
-Its arguments are ``apart`` (it leaves its parent) or nothing, the cores (with commas, or empty) and the words
-of the command. Its standard error is the log. A server such as vLLM starts processes of its own, which would
-outlive it and the driver. The keeper adopts them all. Its standard input is a pipe from the driver: ``t`` asks
-the server to end (SIGTERM), ``k`` or the pipe's end (the driver is gone, however it died) kills everything. To
-its standard output it writes the server's process id and when it began, by CLOCK_MONOTONIC, which all
-processes of a machine share; at the end, on a line of its own, its exit status, which is the server's, 128
-and the signal's number if a signal ended it.
+Its arguments are ``apart`` (it leaves its parent) or nothing, the cores (with commas, or empty) and the
+words of the command. Its standard error is the log. A server such as vLLM starts processes of its own, which
+would outlive it and the driver. The keeper adopts them all. Its standard input is a pipe from the driver:
+``t`` asks the server to end (SIGTERM), ``k`` or the pipe's end (the driver is gone, however it died) kills
+everything. To its standard output it writes the server's process id and when it began, by CLOCK_MONOTONIC,
+which all processes of a machine share; at the end, on a line of its own, its exit status, which is the
+server's, 128 and the signal's number if a signal ended it.
 """
 
 import os

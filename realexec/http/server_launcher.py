@@ -1,4 +1,4 @@
-"""Starts and ends servers as processes of this host or others; assigns their places and logs, and frees them."""
+"""Starts and ends servers as processes of this host or others; assigns places and logs, and frees them."""
 
 import asyncio
 import time
@@ -21,7 +21,7 @@ LOGS: Final = "servers"  # folder of the logs, in the result folder
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartRules:
-    """``command``: the words of the command by address and number of the server. ``model``, ``key``: see probe.
+    """``command``: its words by address and number of the server. ``model``, ``key``: see probe.
 
     ``timeout_s``: until it must have answered a request; ``kill_s``: from SIGTERM to SIGKILL; ``cores``: for
     each server alone, None: all of the machine.
@@ -153,5 +153,5 @@ class ServerLauncher:
         return self._book.gives_up
 
     def report(self) -> dict[str, Any]:
-        """What summary.json says in ``real.starts``; ``cold``: the first start of each server."""
+        """What summary.json says in ``real.starts``; ``cold``: the first of each server on a host."""
         return self._book.report()

@@ -1,9 +1,11 @@
-"""Servers that the run starts on two nodes of a Ray cluster: placed, ready, drained, lost, and nothing left."""
+"""Servers that a run starts on two nodes of a Ray cluster: placed, ready, stopped, lost, nothing left."""
 
 import json
+import os
 import signal
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -16,7 +18,7 @@ from tests.worlds.drawing import on_drawn_seeds
 from tests.worlds.processes import patience_s, started, wait_until
 from tests.worlds.quick_scalers import scaler_words
 from tests.worlds.ray_clusters import cluster_of, kill_node, node_at
-from tests.worlds.started_servers import LOAD, MAIN, left, script, wait_gone, words
+from tests.worlds.started_servers import LOAD, MAIN, left, of_word, script, wait_gone, words
 
 pytestmark = pytest.mark.ray
 
@@ -66,9 +68,7 @@ def test_a_scaler_starts_servers_on_both_nodes_and_stops_them(cluster: Any, tmp_
 def test_a_server_that_ignores_sigterm_is_killed(cluster: Any, tmp_path: Path) -> None:
     command, zero = script(tmp_path, "stubborn=true"), ("system.instances.both_min=0", "http.kill_s=0.1")
     slow = ("trace.limit=40", "trace.rate_scale=1", "trace.tokens_scale=0.1", "http.check_tokens=100")
-    all_words = words(
-        tmp_path, command, *on_ray(cluster), *scaler_words("keda"), *zero, servers=1, load=slow
-    )
+    all_words = words(tmp_path, command, *on_ray(cluster), *scaler_words("keda"), *zero, servers=1, load=slow)
     assert realexec_cli.run(all_words) == 0
     stopped = summary_of(tmp_path)["real"]["starts"]["stopped"]
     assert stopped["by_sigkill"] >= 1 and stopped["by_sigterm"] == 0
@@ -85,6 +85,49 @@ def test_nothing_is_left_of_a_killed_driver(seed: int, cluster: Any, tmp_path: P
         run.send_signal(random.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGTERM]))
         run.communicate(timeout=patience_s())
     wait_gone(tmp_path)
+
+
+def actors_of(cluster: Any) -> list[int]:
+    """The processes of its actors that have servers."""
+    raylets = {one.process.pid for node in cluster.list_all_nodes() for one in node.all_processes["raylet"]}
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            of = int(stat.read_text(errors="replace").rpartition(")")[2].split()[1])
+            if of in raylets and (stat.parent / "cmdline").read_bytes().startswith(b"ray::ServerActor"):
+                found.append(int(stat.parent.name))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("victim", "told"),
+    [
+        ("fake_openai", "its process was ended by SIGKILL"),
+        ("server_keeper", "its process was ended by SIGKILL"),
+        ("an actor", "its Ray actor is gone"),
+    ],
+)
+def test_a_process_that_dies_costs_no_request(victim: str, told: str, cluster: Any, tmp_path: Path) -> None:
+    """The server starts again, and what waits for it is answered then."""
+
+    def streams() -> bool:
+        assert run.poll() is None, run.communicate()
+        return any(b'["streamed",' in file.read_bytes() for file in tmp_path.glob("*/journal"))
+
+    run_words = words(
+        tmp_path, script(tmp_path), *on_ray(cluster), *scaler_words("kpa"), servers=1, load=SLOW
+    )
+    with started(MAIN, *run_words, cwd=tmp_path) as run:
+        wait_until(streams, "no token came")
+        (process,) = actors_of(cluster) if victim == "an actor" else of_word(tmp_path, victim)
+        os.kill(process, signal.SIGKILL)
+        out, err = run.communicate(timeout=patience_s())
+    assert run.returncode == 0, (out, err)
+    if victim == "server_keeper":  # a daemon of the server, in a session of its own
+        for one in left(tmp_path):
+            os.kill(one, signal.SIGKILL)
+    real = summary_of(tmp_path)["real"]
+    assert len(real["starts"]["servers"]) >= 2 and told in real["workers_lost"][0][1]
 
 
 def test_a_node_that_dies_costs_no_request(cluster: Any, tmp_path: Path) -> None:
@@ -112,7 +155,12 @@ def test_a_node_that_dies_costs_no_request(cluster: Any, tmp_path: Path) -> None
     ("before", "keys", "told"),
     [
         ("echo no memory; exit 3", (), "its process ended with exit status 3; its log ends with: no memory"),
-        ("sleep 100", ("http.start_timeout_s=5",), "it serves no model in time, but came to placed, process"),
+        (
+            "sleep 100",
+            ("http.start_timeout_s=30",),
+            "it serves no model in time, but came to placed, process",
+        ),
+        ("", ("http.cores=2",), "has room for 0 servers of 2 CPUs each, and there may be 2"),
         ("", ("workers=3",), "has room for 2 servers of 1 CPU each, and there may be 3"),
         ("", ("http.gpus=1",), "has room for 0 servers of 1 GPU each, and there may be 2"),
         ("", ("ray.address=127.0.0.1:1",), "no Ray cluster is reached by ray.address=127.0.0.1:1 "),
@@ -127,7 +175,12 @@ def test_what_does_not_start_is_refused(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     command = script(tmp_path, before=before)
-    all_words = words(tmp_path, command, *on_ray(cluster), *scaler_words("kpa"), *keys, load=LOAD)
+    own = [word.partition("=")[0] for word in keys]
+    all_words = [
+        word
+        for word in words(tmp_path, command, *on_ray(cluster), *scaler_words("kpa"), load=LOAD)
+        if word.partition("=")[0] not in own
+    ] + list(keys)
     assert realexec_cli.run(all_words) == 2
     assert told in capsys.readouterr().err
     wait_gone(tmp_path)
