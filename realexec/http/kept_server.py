@@ -62,6 +62,7 @@ class KeptServer:
 
     def look(self) -> Seen:
         """Return what is known of it by now. Does not block."""
+        self._keeper.poll()  # one that is apart has left at once
         if not self._ended and self._read():
             self._ended = how_ended(self._status())
         return Seen(self._began_ns, self._ended)

@@ -40,9 +40,11 @@ class Seat(Protocol):
 
 
 class Hosts(Protocol):
-    """``end_s``: seconds after which the end of a process is known for sure."""
+    """What gives servers their places."""
 
-    end_s: float
+    @property
+    def end_s(self) -> float:
+        """Seconds after which the end of a process is known for sure."""
 
     def open(self) -> None:
         """Reach the hosts. Raises UserError if they cannot be reached or have no room."""

@@ -63,6 +63,8 @@ def test_a_scaler_starts_servers_on_both_nodes_and_stops_them(cluster: Any, tmp_
         log = (tmp_path / "run" / start["log"]).read_text(encoding="utf-8")
         assert f"http://{start['host']}:{start['port']}\n" in log
     assert sum(starts["stopped"].values()) == acts.count("released") and real["workers_lost"] == []
+    twin = [f"config={tmp_path / 'run'}", "driver.carries_out=http", "system.instances.start_total_s=2"]
+    assert cli.run(["simulate", *twin, f"out={tmp_path / 'twin'}"]) == 0
 
 
 def test_a_server_that_ignores_sigterm_is_killed(cluster: Any, tmp_path: Path) -> None:
