@@ -12,7 +12,7 @@ PARALLEL := -n $(WORKERS) --maxprocesses 8 --dist loadscope
 # Processes that tests start read what the first of them compiled.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run fast wheel test test-compiled test-real test-deaths test-nixl test-rdma test-ray test-simgrid test-vllm-cpu draw same mutants laws lint bench bench-check lock clean
+.PHONY: run fast wheel check-wheel test test-compiled test-real test-deaths test-nixl test-rdma test-ray test-simgrid test-vllm-cpu draw same mutants laws lint bench bench-check lock clean
 
 run: $(VENV)/.installed
 	@sh scripts/first_run.sh $(BIN) $(OUT)
@@ -25,6 +25,10 @@ fast: $(VENV)/.fast
 wheel: $(VENV)/.fast
 	SERVETWIN_COMPILE=1 $(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps \
 	    --no-build-isolation --wheel-dir dist .
+
+# That wheel in a fresh environment: a run answers, its core is compiled, and it replays.
+check-wheel: wheel
+	@sh scripts/check_wheel.sh $(BIN)/python "$$(ls -t dist/servetwin-*.whl | head -1)"
 
 # Servers, processes and shaped links among them are timed by the machine: what fails is shown, and runs once
 # more by itself. What is deterministic fails again.

@@ -19,7 +19,7 @@ from typing import Final
 from benchmarks.command import command, count
 from experiments.common.scale_times import times_to_capacity
 from servetwin.config.compose.compose import load_config
-from servetwin.report.picture import require_picture, save
+from servetwin.report.picture import new_figure, require_picture, save
 from servetwin.run.simulate import execute, prepare
 from serving.vocabulary.errors import UserError
 
@@ -99,12 +99,8 @@ def table(seeds: int, chosen: str) -> dict[tuple[str, str], list[Came]]:
 
 def draw(runs_of: Mapping[tuple[str, str], Sequence[Came]], title: str, path: Path) -> None:
     """Two panels, bars by kind of start and system: time to capacity, and attainment."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    drawn, places = pyplot.subplots(1, 2, figsize=(11, 4.2), layout="constrained")
+    drawn = new_figure(11, 4.2)
+    places = drawn.subplots(1, 2)
     panels = (("time to capacity, s", "capacity_s", 1.0), ("within the objectives, %", "attainment", 100.0))
     width = 0.8 / len(SYSTEMS)
     for axes, (label, name, scale) in zip(places, panels, strict=True):

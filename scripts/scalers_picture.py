@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from servetwin.report.picture import save
+from servetwin.report.picture import new_figure, save
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 PAGE: Final = ROOT / "docs" / "contributing" / "lab" / "SCALERS.md"
@@ -41,13 +41,11 @@ def points_of(page: str) -> list[Point]:
 
 def draw(points: list[Point], path: Path) -> None:
     """Write the picture to ``path``."""
-    import matplotlib
+    from matplotlib import colormaps
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(1, len(TRACES), figsize=(13, 4.6), sharey=True, layout="constrained")
-    names, colors = list(dict.fromkeys(point.scaler for point in points)), pyplot.get_cmap("tab20")
+    figure = new_figure(13, 4.6)
+    axes = figure.subplots(1, len(TRACES), sharey=True)
+    names, colors = list(dict.fromkeys(point.scaler for point in points)), colormaps["tab20"]
     for place, trace in enumerate(TRACES):
         for point in points:
             if point.trace == trace:

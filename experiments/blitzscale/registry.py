@@ -62,4 +62,4 @@ def sweeps_of(cases: Sequence[Case]) -> tuple[SetUpSweep, ...]:
 
 def paper() -> Paper:
     """BlitzScale."""
-    return Paper(name="blitzscale", recipes=BLITZSCALE, sweeps=sweeps_of, requests=False)
+    return Paper(name="blitzscale", recipes=BLITZSCALE, sweeps=sweeps_of, run_cpu_s=1.7, requests=False)

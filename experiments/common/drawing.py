@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from experiments.common.figure import Figure, FigureRow, Panel
 from experiments.common.verdict import BAND
-from servetwin.report.picture import save
+from servetwin.report.picture import new_figure, save
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,18 +25,13 @@ _LEAST_RATIO: Final = 0.01  # where a ratio of 0 is drawn
 
 def draw(figure: Figure, path: Path) -> None:
     """Write the picture to ``path``. UserError when it cannot be written."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
     rows = [row for row in figure.rows if row.ratio is not None]
     columns = 1 if len(figure.panels) < 2 else figure.columns
     above = -(-len(figure.panels) // columns)
     heights = [_PANEL_IN * above] if above else []
     heights += [1.2 + _ROW_IN * len(rows)] if rows or not above else []
     width = _COLUMN_IN * max(columns, 2)
-    drawn = pyplot.figure(figsize=(width, sum(heights) + 0.4), layout="constrained")
+    drawn = new_figure(width, sum(heights) + 0.4)
     drawn.suptitle(figure.title)
     parts = drawn.subfigures(len(heights), 1, squeeze=False, height_ratios=heights)[:, 0]
     if above:

@@ -1,6 +1,6 @@
 """How many runs of a reproduction are to be made, and how long they take."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from time import monotonic
@@ -11,11 +11,7 @@ from experiments.common.run_store import RunStore
 from experiments.common.runs import Progress
 from servetwin.report.number_text import counted
 
-# CPU seconds of a run, its preparation included: the mean of 14 runs of each paper, drawn from those of all
-# figures and sweeps (of scale all 114), without native code, with 10,000 requests where their number may be
-# chosen. It weighs the papers against each other until a run of the paper is kept, whose own time is known;
-# no minutes are told by it.
-_CPU_S: Final[Mapping[str, float]] = {"blitzscale": 1.7, "llumnix": 1.4, "quart": 8.1, "scale": 4.5}
+# Those of Paper.run_cpu_s.
 _MEASURED_REQUESTS: Final = 10_000
 _SAY_EVERY_S: Final = 30.0
 _LOOKED_AT: Final = 50  # kept runs of a paper whose times are read
@@ -52,15 +48,14 @@ def head_count(making: Making, settings: Settings, store: RunStore) -> HeadCount
     kept = [job for job in jobs if store.has(*job)]
     step = max(1, len(kept) // _LOOKED_AT)
     took_s = [run.wall_s for job in kept[::step] if (run := store.load(*job)) is not None]
-    name = making.paper.name
     share = settings.requests / _MEASURED_REQUESTS if making.paper.requests else 1.0
     return HeadCount(
-        paper=name,
+        paper=making.paper.name,
         figures=len(making.recipes),
         runs=len(jobs),
         kept=len(kept),
         missing=len(making.plan.missing),
-        run_s=fmean(took_s) if took_s else _CPU_S[name] * share,
+        run_s=fmean(took_s) if took_s else making.paper.run_cpu_s * share,
         measured=bool(took_s),
     )
 

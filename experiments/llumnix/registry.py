@@ -42,7 +42,7 @@ def recipes(points: Points) -> dict[str, Recipe]:
 
 def paper() -> Paper:
     """Llumnix. Raises UserError when its points cannot be read."""
-    return Paper(name="llumnix", recipes=recipes(read_points()), sweeps=sweeps_of)
+    return Paper(name="llumnix", recipes=recipes(read_points()), sweeps=sweeps_of, run_cpu_s=1.4)
 
 
 def _make(make: Callable[[PointJudge], Figure], points: Points, outcomes: Outcomes) -> Figure:

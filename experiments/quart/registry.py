@@ -26,4 +26,4 @@ QUART: Final[dict[str, Recipe]] = {
 
 def paper() -> Paper:
     """QUART."""
-    return Paper(name="quart", recipes=QUART, sweeps=sweeps_of)
+    return Paper(name="quart", recipes=QUART, sweeps=sweeps_of, run_cpu_s=8.1)

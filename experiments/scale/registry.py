@@ -15,4 +15,4 @@ SCALE: Final[dict[str, Recipe]] = {
 
 def paper() -> Paper:
     """The study of scale, which has runs of its own lengths and no sweeps."""
-    return Paper(name="scale", recipes=SCALE, sweeps=lambda _: (), requests=False)
+    return Paper(name="scale", recipes=SCALE, sweeps=lambda _: (), run_cpu_s=4.5, requests=False)

@@ -15,4 +15,4 @@ SCALERS: Final[dict[str, Recipe]] = {
 
 def paper() -> Paper:
     """The experiments on autoscalers, whose runs have their traces' lengths, and no further sweeps."""
-    return Paper(name="scalers", recipes=SCALERS, sweeps=lambda _: (), requests=False)
+    return Paper(name="scalers", recipes=SCALERS, sweeps=lambda _: (), run_cpu_s=1.8, requests=False)

@@ -12,7 +12,7 @@ from realexec.http.dialects import MISFIT
 from realexec.http.instance_launcher import NotReady
 from realexec.http.server_hosts import Seat
 from realexec.http.server_keeper import KILL, TERMINATE
-from realexec.http.start_log import phases_of
+from realexec.http.start_log import device_of, phases_of
 from serving.record.json_text import json_data
 from serving.vocabulary.units import NS_PER_S
 
@@ -103,11 +103,14 @@ class ServerProcess:
 
     def report(self) -> dict[str, Any]:
         """What summary.json says of this start."""
+        log = self._log_text()
+        device = device_of(log)
         return {
             **self.seat.facts(),
             "log": f"{self.log.parent.name}/{self.log.name}",
             **self.phases,
-            "log_says": phases_of(self._log_text()),
+            "log_says": phases_of(log),
+            **({"device": device} if device is not None else {}),
         }
 
     # Ends.

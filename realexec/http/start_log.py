@@ -1,4 +1,4 @@
-"""What a server's own log says of its start: how long it loaded parameters, compiled and warmed up."""
+"""What a server's own log says: how long it loaded parameters, compiled and warmed up, and its device."""
 
 import re
 from collections.abc import Mapping
@@ -12,6 +12,14 @@ _LINES: Final[Mapping[str, re.Pattern[str]]] = {
     "capture_graphs_s": re.compile(r"Graph capturing finished in ([\d.]+) s"),
     "init_engine_s": re.compile(r"init engine \(.*?\) took ([\d.]+) s"),
 }
+# In the line in which vLLM says the configuration of its engine.
+_DEVICE: Final = re.compile(r"\bdevice_config=(\w+)")
+
+
+def device_of(log: str) -> str | None:
+    """Return the device of a vLLM engine (``cpu``, ``cuda``); None if the log does not say it."""
+    found = _DEVICE.search(log)
+    return found[1] if found else None
 
 
 def phases_of(log: str) -> dict[str, float]:

@@ -1,5 +1,6 @@
 """``realexec calibrate``: measures workers, or a stock server; its arguments and its output."""
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -11,6 +12,7 @@ from servetwin.config.overrides import Wanted
 
 _OWN: Final = {"quick": Wanted(bool), "repeats": Wanted(int)}
 _MOST_REPEATS: Final = 1000
+ASYNCHRONOUS: Final = "engine.asynchronous"
 _READ: Final = (
     "out", "overwrite", "config", "workers", "seed", "device", "transport", "model", "model.", "engine",
     "engine.software", "engine.version", "engine.max_num_seqs", "engine.max_num_batched_tokens",
@@ -18,7 +20,7 @@ _READ: Final = (
     "engine.reserve_activation_bytes", "cluster", "cluster.gpu",
 )  # fmt: skip
 # Besides, of a server.
-_READ_HTTP: Final = ("world", "http.servers", "http.model", "http.timeout_s")
+_READ_HTTP: Final = ("world", "http.servers", "http.model", "http.timeout_s", ASYNCHRONOUS)
 
 
 def calibrate(words: Sequence[str]) -> int:
@@ -39,10 +41,13 @@ def calibrate(words: Sequence[str]) -> int:
     resumed = list[int]()
     with progress_bar("measuring") as on_progress:
         if of_server:
-            from servetwin.run.calibrated_server import calibrate_server as made
+            from servetwin.run.calibrated_server import calibrate_server
+
+            said = any(word.startswith(f"{ASYNCHRONOUS}=") for word in words)
+            asynchronous = config.engine.asynchronous if said else None
+            record = calibrate_server(config, quick, repeats, on_progress, resumed.append, asynchronous)
         else:
-            made = calibrated.calibrate
-        record = made(config, quick, repeats, on_progress, resumed.append)
+            record = calibrated.calibrate(config, quick, repeats, on_progress, resumed.append)
     lines = [
         *(f"{count} measurements of a calibration that was stopped were used" for count in resumed),
         *(server_lines_of(record) if of_server else lines_of(record)),
@@ -75,6 +80,8 @@ def words_of_engine(record: Mapping[str, Any]) -> list[str]:
     if server.get("kind") != "vllm":
         return []
     limits = [f"engine.{name}={record[name]}" for name in ("max_num_seqs", "max_num_batched_tokens")]
+    asynchronous = record.get("asynchronous")
+    limits += [f"{ASYNCHRONOUS}={json.dumps(asynchronous)}"] if asynchronous is not None else []
     return ["engine=vllm_v1", f"engine.version={server['version']}", *limits]
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from servetwin.compare.over_time import GAUGES, OverTime, together
 from servetwin.compare.own_result import read_result
 from servetwin.config.whole_file import whole_file
-from servetwin.report.picture import save
+from servetwin.report.picture import new_figure, save
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,19 +39,13 @@ def write_over_time(folder: Path, name: str, twin: Path, reals: Sequence[Path], 
 
 def _draw(path: Path, name: str, runs: Sequence[OverTime], what: str) -> None:
     """A row for each gauge, all runs in it: the real ones grey, the simulated one above them."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    from matplotlib import pyplot
-
     gauges = [gauge for gauge in GAUGES if any(gauge in run.gauges for run in runs)]
-    figure, rows = pyplot.subplots(
-        len(gauges), 1, sharex=True, figsize=(_WIDTH_IN, _ROW_IN * len(gauges)), constrained_layout=True
-    )
-    for row, gauge in zip(np.atleast_1d(rows), gauges, strict=True):
+    figure = new_figure(_WIDTH_IN, _ROW_IN * len(gauges))
+    rows = figure.subplots(len(gauges), 1, sharex=True, squeeze=False)[:, 0]
+    for row, gauge in zip(rows, gauges, strict=True):
         _fill(row, gauge, runs, what)
-    np.atleast_1d(rows)[0].legend(loc="upper right", fontsize=8)
-    np.atleast_1d(rows)[-1].set_xlabel("seconds since the start of the run")
+    rows[0].legend(loc="upper right", fontsize=8)
+    rows[-1].set_xlabel("seconds since the start of the run")
     figure.suptitle(f"{name}: {what}, and simulated", fontsize=10)
     save(figure, path, _DPI)
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from realexec.http.instance_launcher import start_first
 from realexec.http.server_launcher import ServerLauncher
-from servetwin.cli.calibrate import words_of_engine, words_of_profile
+from servetwin.cli.calibrate import ASYNCHRONOUS, words_of_engine, words_of_profile
 from servetwin.cli.compare_repeats import agreement_data
 from servetwin.cli.fidelity_folder import (
     codes_of,
@@ -188,7 +188,18 @@ def _calibrate(asked: ServerFidelity) -> None:
             of_server = asked.config(f"http.servers=[{address}]", workers=1, out="profile")
             repeats = calibrated.QUICK_REPEATS if asked.quick else calibrated.REPEATS
             wait_until_quiet(0.0 if asked.quick else MOST_WAIT_S)
-            calibrate_server(of_server, asked.quick, repeats)
+            asynchronous = _asynchronous(asked.keys, launcher.report()["servers"][0].get("device"))
+            calibrate_server(of_server, asked.quick, repeats, asynchronous=asynchronous)
+
+
+def _asynchronous(keys: Mapping[str, str], device: str | None) -> bool | None:
+    """Whether the server schedules a step during the one before it; None where nothing says so.
+
+    vLLM does by default, unless told not to, and never on CPUs (check_and_update_config of its CPU platform).
+    """
+    if ASYNCHRONOUS in keys:
+        return keys[ASYNCHRONOUS] == "true"
+    return False if device == "cpu" or "--no-async-scheduling" in keys[START].split() else None
 
 
 def _write_trace(asked: ServerFidelity, name: str) -> None:

@@ -114,6 +114,12 @@ def _servers(config: RunConfig, role: str, counts: Mapping[str, int], words: Seq
 
 def _remarks(config: RunConfig, roles: Sequence[RoleServers]) -> list[str]:
     lines = scaler_remarks(config)
+    if config.system.scaler.name != "none" and all(one.least >= one.most for one in roles):
+        fewest = ", ".join(f"system.instances.{one.role}_min={one.least}" for one in roles)
+        lines.append(
+            f"the scaler never scales: {fewest}, and {counted(config.cluster.gpus, 'GPU')} or a given most "
+            "leave no room for another: write a smaller number"
+        )
     if any(one.gpus > _HOST_GPUS for one in roles):
         lines.append(
             f"an instance has {max(one.gpus for one in roles)} GPUs: a pod of a Deployment is on one host; "

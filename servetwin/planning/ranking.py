@@ -29,8 +29,11 @@ def ranked_layouts(
     return able, [candidate for candidate in every if candidate.search.gpus is None]
 
 
-def _rank(options: PlanWords, candidate: Candidate) -> tuple[float, float, float, str]:
-    """Return the order; a layout whose context is too short for more requests is behind the others."""
+def _rank(options: PlanWords, candidate: Candidate) -> tuple[float, float, float, float, str]:
+    """Return the order; a layout whose context is too short for more requests is behind the others.
+
+    Among layouts of equally many GPUs the one whose scaler holds fewer of them is first.
+    """
     gpus = float(candidate.search.gpus or 0)
     first = (candidate.cost or 0.0) if options.find == CHEAPEST else gpus
     limit = options.objective.limits[0]
@@ -39,9 +42,18 @@ def _rank(options: PlanWords, candidate: Candidate) -> tuple[float, float, float
     return (
         _beyond_context(candidate),
         first,
+        gpus_held(candidate),
         second if limit.at_most else -second,
         candidate.search.layout.name,
     )
+
+
+def gpus_held(candidate: Candidate) -> float:
+    """Return how many GPUs the run held on average: with a scaler fewer than there are."""
+    outcome = candidate.search.outcome
+    if outcome is None:
+        return 0.0
+    return round(outcome.numbers["gpu_seconds"] / outcome.numbers["duration_s"], 3)
 
 
 def _beyond_context(candidate: Candidate) -> float:
@@ -115,9 +127,9 @@ def tied_with(options: PlanWords, ranked: Sequence[Candidate]) -> list[str]:
     ]
 
 
-def _criterion(options: PlanWords, candidate: Candidate) -> tuple[float, str]:
+def _criterion(options: PlanWords, candidate: Candidate) -> tuple[float, str, float]:
     shown = number(candidate.cost) if options.find == CHEAPEST else str(candidate.search.gpus)
-    return _beyond_context(candidate), shown
+    return _beyond_context(candidate), shown, gpus_held(candidate)
 
 
 def as_fast(factors: Sequence[tuple[str, float]]) -> list[str]:

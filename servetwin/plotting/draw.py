@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from servetwin.config.overrides import closest, echo
 from servetwin.plotting.panel import Line, Panel
-from servetwin.report.picture import save
+from servetwin.report.picture import new_figure, save
 from serving.vocabulary.errors import UserError
 
 if TYPE_CHECKING:
@@ -62,11 +62,9 @@ def check_style(name: str) -> str:
 
 def draw(panels: Sequence[Panel], looks: Looks, path: Path) -> None:
     """Write the figure. UserError if the file cannot be written."""
-    import matplotlib
-
-    matplotlib.use("Agg")
+    import matplotlib as mpl
     from cycler import cycler
-    from matplotlib import pyplot
+    from matplotlib import style
 
     own = {
         "font.size": _POINTS, "axes.titlesize": _POINTS, "axes.labelsize": _POINTS, "legend.fontsize": 7,
@@ -75,13 +73,12 @@ def draw(panels: Sequence[Panel], looks: Looks, path: Path) -> None:
         # Text stays text, in fonts that submission systems take.
         "pdf.fonttype": 42, "svg.fonttype": "none", "svg.hashsalt": "servetwin",
     }  # fmt: skip
-    with pyplot.rc_context(), pyplot.style.context([own, looks.style] if looks.style else own):
+    with mpl.rc_context(), style.context([own, looks.style] if looks.style else own):
         across = min(len(panels), _MOST_ACROSS if looks.width > WIDTHS["column"] else 1)
         down = math.ceil(len(panels) / across)
         height = looks.width / across * _PANEL_HEIGHT * down + 0.2
-        figure, grid = pyplot.subplots(
-            down, across, figsize=(looks.width, height), layout="constrained", squeeze=False
-        )
+        figure = new_figure(looks.width, height)
+        grid = figure.subplots(down, across, squeeze=False)
         for axes, panel in zip(grid.flat, panels, strict=False):
             _draw_panel(axes, panel, looks)
         for axes in grid.flat[len(panels) :]:

@@ -1,4 +1,4 @@
-"""Pictures as files: the formats, and atomic writing."""
+"""Pictures as files: a figure that belongs to no notebook, the formats, and atomic writing."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -18,12 +18,14 @@ def require_picture(path: Path, key: str = "plot") -> None:
         raise UserError(f"{key}={path} is no picture: write a name that ends in {', '.join(SUFFIXES)}")
 
 
-def save(figure: "Figure", path: Path, dpi: int) -> None:
-    """Write the figure to ``path`` and close it. UserError if it cannot be written."""
-    from matplotlib import pyplot
+def new_figure(width_in: float, height_in: float) -> "Figure":
+    """An empty figure without pyplot, whose backend and open figures stay as a notebook has them."""
+    from matplotlib.figure import Figure
 
-    try:
-        with whole_file("plot", path) as half:
-            figure.savefig(half, dpi=dpi)
-    finally:
-        pyplot.close(figure)
+    return Figure(figsize=(width_in, height_in), layout="constrained")
+
+
+def save(figure: "Figure", path: Path, dpi: int) -> None:
+    """Write the figure to ``path``. UserError if it cannot be written."""
+    with whole_file("plot", path) as half:
+        figure.savefig(half, dpi=dpi)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from servetwin.report.picture import require_picture, save
+from servetwin.report.picture import new_figure, require_picture, save
 from traces.counts import BIN_S, arrival_counts
 from traces.description import Description
 from traces.workload import Workload
@@ -21,12 +21,8 @@ _LONGEST_LABEL: Final = 140
 def plot(workload: Workload, description: Description, path: Path) -> None:
     """Write the picture; UserError if ``path`` is not a picture or cannot be written."""
     require_picture(path)
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, ((rate, gaps), (lengths, counts)) = pyplot.subplots(2, 2, figsize=(11, 6.5), layout="constrained")
+    figure = new_figure(11, 6.5)
+    (rate, gaps), (lengths, counts) = figure.subplots(2, 2)
     title = f"{description.name}: {description.requests:,} requests in {description.duration_s:,.0f} s"
     changed = f"\n{'; '.join(description.labels)}"[:_LONGEST_LABEL] if description.labels else ""
     figure.suptitle(title + changed, fontsize="medium")

@@ -39,8 +39,11 @@ def calibrate_server(
     repeats: int,
     on_progress: Callable[[int, int], None] | None = None,
     on_resumed: Callable[[int], None] | None = None,
+    asynchronous: bool | None = None,
 ) -> dict[str, Any]:
     """Measure, write the profile into ``config.out``, and return what calibration.json holds.
+
+    ``asynchronous``: whether the engine schedules a step during the one before it; None: not known.
 
     A calibration that was stopped resumes, as one of workers does.
     """
@@ -79,7 +82,10 @@ def calibrate_server(
             f"the server at {server.address} never decoded {engine.max_num_seqs} requests at once: write "
             "engine.max_num_seqs=N as it was started with (--max-num-seqs)"
         )
-    record = _record(config, server, plan, steps, front_end) | {"took_s": time.monotonic() - began_s}
+    record = _record(config, server, plan, steps, front_end) | {
+        "asynchronous": asynchronous,
+        "took_s": time.monotonic() - began_s,
+    }
     _write(target, config, server, steps, record)
     shutil.rmtree(partial, ignore_errors=True)
     return record

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from hwmodels.topology.topology import Topology
-from servetwin.report.picture import require_picture, save
+from servetwin.report.picture import new_figure, require_picture, save
 from servetwin.support.cluster import gbps, shared_by
 from serving.vocabulary.errors import UserError
 
@@ -98,15 +98,9 @@ def draw(topology: Topology, path: Path) -> None:
             f"a host of {topology.spec.gpus_per_host} GPUs is too wide for a picture: leave plot= out, or "
             f"write a cluster of at most {MOST_GPUS} GPUs per host"
         )
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
     plan = _plan(topology)
-    size = (plan.span * _INCHES + 0.3, plan.height * _INCHES * 1.1 + 1.4)
-    figure, axes = pyplot.subplots(figsize=size, layout="constrained")
-    _paint(axes, plan)
+    figure = new_figure(plan.span * _INCHES + 0.3, plan.height * _INCHES * 1.1 + 1.4)
+    _paint(figure.subplots(), plan)
     save(figure, path, dpi=130)
 
 

@@ -52,9 +52,11 @@ def papers(name: str) -> Paper:
             name=name,
             recipes={"fig21": BLITZSCALE["fig21"]},
             sweeps=sweeps,
+            run_cpu_s=1.0,
             requests=False,
         )
-    return Paper(name=name, recipes={"figure1": Recipe("two systems", cases, made)}, sweeps=sweeps)
+    recipes = {"figure1": Recipe("two systems", cases, made)}
+    return Paper(name=name, recipes=recipes, sweeps=sweeps, run_cpu_s=1.0)
 
 
 WORDS = ["reproduce", "all", "out=made", "seeds=2", "requests=12", "processes=1"]
@@ -200,7 +202,7 @@ def test_the_head_says_what_each_paper_takes(tmp_path: Path) -> None:
     assert lines[1] == "  slow: 1 figures, 10 runs, 4 kept, 6 to do, about 30 minutes"
     paper, (wide, narrow) = papers("quart"), cases(12)
     making = Making(paper, paper.recipes, Plan({wide: 5, narrow: 1}, {}, ()))
-    assert head_count(making, settings, settings.store()).run_s == pytest.approx(8.1 / 2)  # half the requests
+    assert head_count(making, settings, settings.store()).run_s == pytest.approx(1.0 / 2)  # half the requests
     stored = replace(run_once(wide, 0), wall_s=3.0)
     settings.store().keep(wide, 1, stored)
     head = head_count(making, settings, settings.store())

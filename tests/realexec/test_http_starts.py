@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from realexec.http.start_log import phases_of
+from realexec.http.start_log import device_of, phases_of
 from servetwin.cli import main as cli
 from servetwin.cli import realexec as realexec_cli
 from tests.worlds.drawing import on_drawn_seeds
@@ -225,3 +225,10 @@ INFO 11-30 04:00:30 [core.py:210] init engine (profile, create kv cache, warmup 
         "init_engine_s": 27.9,
     }
     assert phases_of("Loading weights took ... seconds\n") == {"read_parameters_s": 0.0}
+
+
+def test_the_log_names_the_device() -> None:
+    line = "INFO core.py:114] Initializing a V1 LLM engine (v0.32.0) with config: {}quantization=None\n"
+    assert device_of(line.format("device_config=cpu, ")) == "cpu"
+    assert device_of(line.format("device_config=cuda, ")) == "cuda"
+    assert device_of(line.format("")) is None

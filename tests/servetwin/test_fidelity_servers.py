@@ -14,6 +14,7 @@ import pytest
 
 from servetwin.cli import fidelity_servers
 from servetwin.cli import realexec as realexec_cli
+from servetwin.cli.calibrate import words_of_engine
 from servetwin.cli.fidelity_servers import LOADS, REPEATS, SCALING, arrivals_at, full_load_per_s
 from servetwin.cli.fidelity_servers_page import ROW, claim, rows_of
 from servetwin.run.quiet_gate import MOST_BUSY, wait_until_quiet
@@ -50,6 +51,29 @@ def test_words_that_do_not_fit_are_refused(
     asked = [word for word in words(tmp_path) if word.partition("=")[0] not in keys]
     assert realexec_cli.run([*asked, *more]) == 2
     assert said in capsys.readouterr().err and not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("keys", "device", "found"),
+    [
+        ({}, "cpu", False),  # vLLM schedules one step after the other there
+        ({}, "cuda", None),  # the engine's default holds
+        ({}, None, None),
+        ({"http.start": "vllm serve M --no-async-scheduling --port {port}"}, "cuda", False),
+        ({"engine.asynchronous": "true"}, "cpu", True),
+    ],
+)
+def test_what_a_server_says_of_its_scheduling_reaches_its_simulation(
+    keys: dict[str, str], device: str | None, found: bool | None
+) -> None:
+    given = {"http.start": "vllm serve M --port {port}", **keys}
+    assert fidelity_servers._asynchronous(given, device) is found
+    record = {
+        "server": {"kind": "vllm", "version": "0.32.0"}, "max_num_seqs": 8, "max_num_batched_tokens": 256,
+        "asynchronous": found,
+    }  # fmt: skip
+    said = [word for word in words_of_engine(record) if word.startswith("engine.asynchronous=")]
+    assert said == ([] if found is None else [f"engine.asynchronous={str(found).lower()}"])
 
 
 def test_arrivals_follow_the_loads() -> None:

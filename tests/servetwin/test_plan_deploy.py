@@ -238,3 +238,12 @@ def test_a_plan_prints_and_writes_it(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert cli.run([*plan, "engine=distserve", f"out={tmp_path / 'b'}"]) == 0
     assert "to deploy: no command, because engine=distserve imitates" in capsys.readouterr().out
     assert not (tmp_path / "b" / MANIFEST).exists()
+
+
+def test_a_scaler_without_room_is_told() -> None:
+    """Two instances at least and two at most: an autoscaler that never scales."""
+    tight = ("system/scaler=hpa", "system.instances.both_min=2", "system.instances.both_max=2")
+    assert any("the scaler never scales" in line for line in deployed(*SCALED, *tight).remarks)
+    loose = (*tight[:2], "system.instances.both_max=3")
+    assert not any("never scales" in line for line in deployed(*SCALED, *loose).remarks)
+    assert not any("never scales" in line for line in deployed(*PLAIN).remarks)

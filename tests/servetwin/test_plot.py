@@ -5,8 +5,10 @@ import json
 import re
 from pathlib import Path
 
+import matplotlib
 import numpy as np
 import pytest
+from matplotlib import pyplot
 
 import servetwin as st
 from servetwin.cli import main as cli
@@ -147,3 +149,14 @@ def test_what_cannot_be_plotted_is_refused(
 
 def test_widths_are_those_of_papers() -> None:
     assert (width_of("column"), width_of("page"), width_of("2.5")) == (3.33, 7.0, 2.5)
+
+
+def test_drawing_leaves_a_notebook_its_backend_and_figures(made: Path, tmp_path: Path) -> None:
+    """Jupyter shows figures only under a backend of its own."""
+    before = matplotlib.get_backend()
+    matplotlib.use("svg")
+    try:
+        assert cli.run(["plot", str(made / "even"), f"out={tmp_path / 'a.pdf'}"]) == 0
+        assert (matplotlib.get_backend(), pyplot.get_fignums()) == ("svg", [])
+    finally:
+        matplotlib.use(before)
