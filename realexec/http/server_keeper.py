@@ -1,10 +1,11 @@
 """The process between the driver and a server that it started: it leaves nothing of the server behind.
 
-Its arguments are the log, the cores (with commas, or empty) and the words of the command. A server such as
-vLLM starts processes of its own, which would outlive it and the driver. The keeper adopts them all. Its
-standard input is a pipe from the driver: ``t`` asks the server to end (SIGTERM), ``k`` or the pipe's end (the
-driver is gone, however it died) kills everything. To its standard output it writes the server's process id
-and when it began, by CLOCK_MONOTONIC, which all processes of a machine share. Its exit status is the
+Its arguments are ``apart`` (it leaves its parent) or nothing, the cores (with commas, or empty) and the
+words of the command. Its standard error is the log. A server such as vLLM starts processes of its own, which
+would outlive it and the driver. The keeper adopts them all. Its standard input is a pipe from the driver:
+``t`` asks the server to end (SIGTERM), ``k`` or the pipe's end (the driver is gone, however it died) kills
+everything. To its standard output it writes the server's process id and when it began, by CLOCK_MONOTONIC,
+which all processes of a machine share; at the end, on a line of its own, its exit status, which is the
 server's, 128 and the signal's number if a signal ended it.
 """
 
@@ -22,6 +23,7 @@ from realexec.system import prctl
 
 TERMINATE: Final = b"t"
 KILL: Final = b"k"
+APART: Final = "apart"
 BY_SIGNAL: Final = 128
 _NO_COMMAND: Final = 127  # as shells have it
 _LOOK_S: Final = 0.02
@@ -29,7 +31,20 @@ _LOOK_S: Final = 0.02
 
 def main() -> int:
     """Run until the server and all of its processes have ended; returns the exit status."""
-    log, cores, *command = sys.argv[1:]
+    apart, cores, *command = sys.argv[1:]
+    if apart and os.fork():
+        os._exit(0)
+    status = _served(cores, command)
+    _say(str(status))
+    return status
+
+
+def _say(line: str) -> None:
+    with suppress(OSError):  # the driver is gone
+        os.write(sys.stdout.fileno(), f"{line}\n".encode())
+
+
+def _served(cores: str, command: list[str]) -> int:
     prctl.adopt_orphans()
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
@@ -41,20 +56,18 @@ def main() -> int:
         signal.signal(number, lambda *_: None)
     if cores:
         os.sched_setaffinity(0, [int(core) for core in cores.split(",")])
-    with Path(log).open("ab") as file:
-        try:
-            server = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=file,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                preexec_fn=_prepared,  # single-threaded here, so it is safe
-            )
-        except OSError as error:
-            file.write(f"{command[0]}: {error.strerror}\n".encode())
-            return _NO_COMMAND
-    print(server.pid, time.monotonic_ns(), flush=True)
+    try:
+        server = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=sys.stderr,
+            start_new_session=True,
+            preexec_fn=_prepared,  # single-threaded here, so it is safe
+        )
+    except OSError as error:
+        print(f"{command[0]}: {error.strerror}", file=sys.stderr, flush=True)
+        return _NO_COMMAND
+    _say(f"{server.pid} {time.monotonic_ns()}")
     status = _watched(server.pid, wake)
     _kill_all(server.pid)
     return status

@@ -1,8 +1,6 @@
-"""Starts and ends servers as processes of this host; assigns their ports, cores and logs, and frees them."""
+"""Starts and ends servers as processes of this host or others; assigns places and logs, and frees them."""
 
 import asyncio
-import os
-import socket
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -13,24 +11,23 @@ from typing import Any, Final
 from realexec.http.client import Address
 from realexec.http.instance_launcher import NOWHERE, NotReady, first_answer
 from realexec.http.probe import Server
+from realexec.http.server_hosts import Hosts, ThisHost
 from realexec.http.server_process import LOOK_S, ServerProcess
 from realexec.http.start_book import StartBook
-from serving.vocabulary.errors import UserError
 from serving.vocabulary.units import NS_PER_S
 
 LOGS: Final = "servers"  # folder of the logs, in the result folder
-_END_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartRules:
-    """``command``: the words of the command by port and number of the server. ``model``, ``key``: see probe.
+    """``command``: its words by address and number of the server. ``model``, ``key``: see probe.
 
     ``timeout_s``: until it must have answered a request; ``kill_s``: from SIGTERM to SIGKILL; ``cores``: for
     each server alone, None: all of the machine.
     """
 
-    command: Callable[[int, int], Sequence[str]]
+    command: Callable[[Address, int], Sequence[str]]
     model: str | None
     key: str | None
     timeout_s: float
@@ -39,36 +36,41 @@ class StartRules:
 
 
 class ServerLauncher:
-    """The processes of all servers: an ``InstanceLauncher``.
+    """The processes of all servers: an ``InstanceLauncher``. ``hosts``: where they run; None: on this host.
 
     Use as a context manager: at its end none is left.
     """
 
-    def __init__(self, rules: StartRules, servers: int, folder: Path) -> None:
+    def __init__(self, rules: StartRules, servers: int, folder: Path, hosts: Hosts | None = None) -> None:
         self.what, self.servers = "server that http.start starts", servers
         self.like: Server | None = None
         self.model, self.key = rules.model, rules.key
         self._rules, self._folder, self._book = rules, folder / LOGS, StartBook()
+        self._hosts = ThisHost(rules.cores, servers) if hosts is None else hosts
         self._running: dict[int, ServerProcess] = {}
         self._addresses: dict[int, Address] = {}
-        here = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
-        self._free_cores = here if rules.cores is not None else []
-        if rules.cores is not None and servers * rules.cores > len(here):
-            raise UserError(
-                f"http.cores={rules.cores} for each of {servers} servers needs {servers * rules.cores} cores "
-                f"of {len(here)}: write fewer, or leave http.cores out"
-            )
 
     def __enter__(self) -> "ServerLauncher":
-        self._folder.mkdir(parents=True, exist_ok=True)
+        try:
+            self._hosts.open()
+            self._folder.mkdir(parents=True, exist_ok=True)
+        except BaseException:
+            self._hosts.close()
+            raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        try:
+            self._end_all(at_once=kind is not None)
+        finally:
+            self._hosts.close()
+
+    def _end_all(self, at_once: bool) -> None:
         running = list(self._running.values())
         for process in running:
-            process.kill() if kind is not None else process.terminate()
+            process.kill() if at_once else process.terminate()
         until_s = time.monotonic() + self._rules.kill_s
         while any(not process.ended for process in running) and time.monotonic() < until_s:
             time.sleep(0.02)
@@ -77,7 +79,7 @@ class ServerLauncher:
         while any(not process.ended for process in running):
             time.sleep(0.02)
         for process in running:
-            process.forget()
+            process.seat.free()
         self._running.clear()
 
     @property
@@ -92,7 +94,7 @@ class ServerLauncher:
     async def why_ended(self, number: int) -> str:
         """How the process of a server ended that does not answer; empty if it runs on."""
         process = self._running.get(number)
-        until_s = time.monotonic() + _END_S  # its keeper first ends what the server had started
+        until_s = time.monotonic() + self._hosts.end_s  # its keeper first ends what the server had started
         while process is not None and time.monotonic() < until_s:
             if process.ended:
                 return process.ended
@@ -101,11 +103,12 @@ class ServerLauncher:
 
     async def start(self, number: int) -> None:
         """Start a server and wait until it has answered a request. Raises NotReady if it does not."""
-        until_ns = time.monotonic_ns() + round(self._rules.timeout_s * NS_PER_S)
-        process = self._launched(number)
+        began_ns = time.monotonic_ns()
+        until_ns = began_ns + round(self._rules.timeout_s * NS_PER_S)
+        process = await self._launched(number, began_ns, until_ns)
         try:
             await process.listed(self.key, until_ns)
-            await first_answer(process.address, self.model, self.key, until_ns)
+            await first_answer(process.seat.address, self.model, self.key, until_ns)
             process.answered()
         except BaseException as error:
             process.kill()
@@ -113,19 +116,20 @@ class ServerLauncher:
             raise
         self._book.started(number, process.report())
 
-    def _launched(self, number: int) -> ServerProcess:
-        port = _free_port()
-        count = self._rules.cores or 0
-        cores, self._free_cores = self._free_cores[:count], self._free_cores[count:]
-        process = ServerProcess(
-            number,
-            self._rules.command(port, number),
-            port=port,
-            cores=cores,
-            log=self._folder / f"{number}.log",
-        )
+    async def _launched(self, number: int, began_ns: int, until_ns: int) -> ServerProcess:
+        try:
+            seat = await self._hosts.seat(until_ns)
+        except NotReady:
+            self._book.failed()
+            raise
+        try:
+            command, log = self._rules.command(seat.address, number), self._folder / f"{number}.log"
+            process = ServerProcess(seat, command, log, began_ns)
+        except BaseException:
+            seat.free()
+            raise
         self._running[number] = process
-        self._addresses[number] = process.address
+        self._addresses[number] = seat.address
         return process
 
     async def stop(self, number: int, failed: bool = False) -> None:
@@ -137,7 +141,7 @@ class ServerLauncher:
         killed = await process.stopped(self._rules.kill_s)
         if self._running.get(number) is process:
             del self._running[number]
-            self._free_cores = sorted([*self._free_cores, *process.cores])
+        process.seat.free()
         if failed:
             self._book.failed()
         else:
@@ -149,12 +153,5 @@ class ServerLauncher:
         return self._book.gives_up
 
     def report(self) -> dict[str, Any]:
-        """What summary.json says in ``real.starts``; ``cold``: the first start of each server."""
+        """What summary.json says in ``real.starts``; ``cold``: the first of each server on a host."""
         return self._book.report()
-
-
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port

@@ -1,61 +1,43 @@
 """One process of a server that the driver starts, from its start to its end, with its times by phase."""
 
 import asyncio
-import os
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from realexec.http.client import Address, get_text
+from realexec.http.client import get_text
 from realexec.http.dialects import MISFIT
 from realexec.http.instance_launcher import NotReady
-from realexec.http.server_keeper import BY_SIGNAL, KILL, TERMINATE
+from realexec.http.server_hosts import Seat
+from realexec.http.server_keeper import KILL, TERMINATE
 from realexec.http.start_log import device_of, phases_of
 from serving.record.json_text import json_data
 from serving.vocabulary.units import NS_PER_S
 
 LOOK_S: Final = 0.05
-# The keeper's modules are found without PYTHONPATH, which the server would inherit.
-_ROOT: Final = str(Path(__file__).resolve().parents[2])
-_KEEPER: Final = """import sys
-sys.path.insert(0, sys.argv.pop(1))
-from realexec.http.instance_launcher import NotReady
-from realexec.http.server_keeper import main
-sys.exit(main())"""
 _ANSWER_S: Final = 5.0  # a server that is still loading may hold a request
 _TAIL_LINES: Final = 3
 _MOST_LOG_BYTES: Final = 1 << 24
 
 
 class ServerProcess:
-    """``phases``: seconds from the decision to start it, as far as it has come.
+    """``began_ns``: when it was decided to start it. ``phases``: seconds since then, as far as it has come.
 
-    ``process_s``: its process runs. ``first_log_s``: it wrote to its log. ``listens_s``: its port is open.
-    ``listed_s``: it lists its model. ``ready_s``: it has answered a first request.
+    ``placed_s``: a cluster has given it a host. ``process_s``: its process runs. ``first_log_s``: it wrote to
+    its log. ``listens_s``: its port is open. ``listed_s``: it lists its model. ``ready_s``: it has answered a
+    first request.
     """
 
-    def __init__(
-        self, number: int, command: Sequence[str], *, port: int, cores: Sequence[int], log: Path
-    ) -> None:
-        self.number, self.command, self.cores, self.log = number, tuple(command), tuple(cores), log
-        self.address = Address("http", "127.0.0.1", port)
+    def __init__(self, seat: Seat, command: Sequence[str], log: Path, began_ns: int) -> None:
+        self.seat, self.log = seat, log
         self.phases: dict[str, float] = {}
-        self._began_ns = time.monotonic_ns()
-        self._group: int | None = None  # the server's processes, once it has begun
+        self._began_ns = began_ns
         self._log_from = log.stat().st_size if log.exists() else 0
-        self._keeper = subprocess.Popen(
-            [sys.executable, "-c", _KEEPER, _ROOT, str(log), ",".join(map(str, cores)), *command],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            start_new_session=True,  # Ctrl-C is for the driver, which ends its servers in order
-        )
-        assert self._keeper.stdout is not None
-        os.set_blocking(self._keeper.stdout.fileno(), False)
+        if seat.placed_ns is not None:
+            self._mark("placed_s", seat.placed_ns)
+        seat.start(command, log)
 
     def _mark(self, phase: str, at_ns: int | None = None) -> None:
         if phase not in self.phases:
@@ -64,24 +46,13 @@ class ServerProcess:
     @property
     def ended(self) -> str:
         """How the process ended; empty while it runs."""
-        status = self._keeper.poll()
-        if status is None:
-            return ""
-        if status < 0 and self._group is not None:  # the keeper was killed, and ended nothing
-            with suppress(OSError):
-                os.killpg(self._group, signal.SIGKILL)
-            self._group = None
-        if status < 0 or status > BY_SIGNAL:
-            number = -status if status < 0 else status - BY_SIGNAL
-            return f"its process was ended by {signal.Signals(number).name}"
-        return f"its process ended with exit status {status}"
+        return self.seat.look().ended
 
     async def listed(self, key: str | None, until_ns: int) -> None:
         """Wait until it lists its model. Raises NotReady with the cause and the end of its log."""
         while time.monotonic_ns() < until_ns:
-            self._look_at_process()
-            if self.ended:
-                raise NotReady(f"{self.ended}{self._told()}")
+            if ended := self._looked():
+                raise NotReady(f"{ended}{self._told()}")
             if await self._listens() and await self._lists(key):
                 return
             await asyncio.sleep(LOOK_S)
@@ -92,19 +63,19 @@ class ServerProcess:
         """It has answered a first request."""
         self._mark("ready_s")
 
-    def _look_at_process(self) -> None:
-        assert self._keeper.stdout is not None
-        if "process_s" not in self.phases and (line := self._keeper.stdout.read(64)):
-            process, began_ns = line.split()
-            self._group = int(process)
-            self._mark("process_s", int(began_ns))
+    def _looked(self) -> str:
+        """Mark how far its process has come; returns how it ended."""
+        began_ns, ended = self.seat.look()
+        if began_ns is not None:
+            self._mark("process_s", began_ns)
         if self.log.exists() and self.log.stat().st_size > self._log_from:
             self._mark("first_log_s")
+        return ended
 
     async def _listens(self) -> bool:
         if "listens_s" not in self.phases:
             try:
-                _, writer = await asyncio.open_connection(self.address.host, self.address.port)
+                _, writer = await asyncio.open_connection(self.seat.address.host, self.seat.address.port)
             except OSError:
                 return False
             writer.transport.abort()
@@ -113,7 +84,7 @@ class ServerProcess:
 
     async def _lists(self, key: str | None) -> bool:
         with suppress(OSError, ValueError, *MISFIT):
-            status, text = await get_text(self.address, "/v1/models", _ANSWER_S, None, key)
+            status, text = await get_text(self.seat.address, "/v1/models", _ANSWER_S, None, key)
             if status == 200 and json_data(text)["data"]:
                 self._mark("listed_s")
                 return True
@@ -135,8 +106,7 @@ class ServerProcess:
         log = self._log_text()
         device = device_of(log)
         return {
-            "port": self.address.port,
-            "cores": list(self.cores),
+            **self.seat.facts(),
             "log": f"{self.log.parent.name}/{self.log.name}",
             **self.phases,
             "log_says": phases_of(log),
@@ -147,17 +117,11 @@ class ServerProcess:
 
     def terminate(self) -> None:
         """Ask it to end."""
-        self._tell(TERMINATE)
+        self.seat.tell(TERMINATE)
 
     def kill(self) -> None:
         """Kill it with all that it has started."""
-        self._tell(KILL)
-
-    def _tell(self, what: bytes) -> None:
-        assert self._keeper.stdin is not None
-        with suppress(OSError, ValueError):  # it has ended
-            self._keeper.stdin.write(what)
-            self._keeper.stdin.flush()
+        self.seat.tell(KILL)
 
     async def stopped(self, kill_s: float) -> bool:
         """End it, by SIGKILL after ``kill_s``; returns whether that was needed."""
@@ -170,12 +134,4 @@ class ServerProcess:
             self.kill()
         while not self.ended:
             await asyncio.sleep(LOOK_S)
-        self.forget()
         return killed
-
-    def forget(self) -> None:
-        """Close the pipes of an ended process."""
-        for pipe in (self._keeper.stdin, self._keeper.stdout):
-            assert pipe is not None
-            with suppress(OSError):
-                pipe.close()

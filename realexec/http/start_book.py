@@ -20,7 +20,8 @@ class StartBook:
 
     def started(self, number: int, found: Mapping[str, Any], kind: str | None = None) -> None:
         """A server answers. ``found``: what is reported of its start; ``kind``: None for cold or warm."""
-        later = any(start["server"] == number for start in self._starts)
+        here = (number, found.get("node"))
+        later = any((start["server"], start.get("node")) == here for start in self._starts)
         self._failed_in_a_row = 0
         self._starts.append(
             {"server": number, **found, "kind": kind if kind is not None else WARM if later else COLD}
@@ -42,7 +43,7 @@ class StartBook:
         return self._failed_in_a_row >= _MOST_FAILURES
 
     def report(self) -> dict[str, Any]:
-        """What summary.json says in ``real.starts``; ``cold``: the first start of each server."""
+        """What summary.json says in ``real.starts``; ``cold``: the first of each server on a host."""
         return {
             "servers": self._starts,
             "cold": _means([start for start in self._starts if start["kind"] == COLD]),

@@ -37,10 +37,7 @@ class WorkerActor:
 
     def where(self) -> Where:
         """Describe this node."""
-        import ray
-
-        context = ray.get_runtime_context()
-        return Where(context.get_node_id(), ray.util.get_node_ip_address(), boot_id(), _python())
+        return where_here()
 
     def start(self, worker: int, start: Mapping[str, Any]) -> int:
         """Start the worker as `LocalLauncher` does, in a fresh interpreter; return its PID on this node."""
@@ -64,6 +61,14 @@ class WorkerActor:
         """Kill the process; return when it has exited."""
         if self._process is not None:
             self._process.close()
+
+
+def where_here() -> Where:
+    """Describe the node of the actor that calls."""
+    import ray
+
+    context = ray.get_runtime_context()
+    return Where(context.get_node_id(), ray.util.get_node_ip_address(), boot_id(), _python())
 
 
 def boot_id() -> str:

@@ -91,8 +91,7 @@ class RayLauncher:
     def open(self, workers: int) -> str | None:
         """Reserve places spread over the nodes, start an actor in each. Loopback if all are on this host."""
         ray = self._ray = imported()
-        if not ray.is_initialized():
-            self._attach()
+        self._attached = attach(ray, self._address)
         self._nodes = Nodes(ray)
         self._group = self._placed(workers)
         self._actors = [self._actor(place) for place in range(workers)]
@@ -135,14 +134,6 @@ class RayLauncher:
             self._attached = False
             self._ray.shutdown()
 
-    def _attach(self) -> None:
-        refuse_unreached(self._address)
-        try:
-            self._ray.init(address=self._address, log_to_driver=False, logging_level="error")
-        except (ConnectionError, ValueError, RuntimeError) as error:
-            raise _unreached(self._address, first_line(error)) from None
-        self._attached = True
-
     def _placed(self, workers: int) -> Any:
         group = self._ray.util.placement_group([{self._kind: 1.0}] * workers, strategy="SPREAD")
         if not group.wait(self._place_s):
@@ -172,6 +163,18 @@ class RayLauncher:
                 "its nodes busy, or start fewer workers"
             ) from None
         return answers
+
+
+def attach(ray: Any, address: str) -> bool:
+    """Make this process a driver of the cluster. Returns False if it is one already. Raises UserError."""
+    if ray.is_initialized():
+        return False
+    refuse_unreached(address)
+    try:
+        ray.init(address=address, log_to_driver=False, logging_level="error")
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        raise _unreached(address, first_line(error)) from None
+    return True
 
 
 def refuse_unreached(address: str) -> None:

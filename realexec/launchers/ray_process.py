@@ -13,6 +13,37 @@ _PAUSE_S: Final = 0.05
 NO_ANSWER: Final = "its node does not answer"
 
 
+class ActorLooks:
+    """Asks an actor for its ``look`` again and again, once at a time. ``node_lost``: why its node is lost.
+
+    ``lost``: why it answers no more; None while it may.
+    """
+
+    def __init__(self, actor: Any, node_lost: Callable[[], str | None]) -> None:
+        self._actor, self._node_lost = actor, node_lost
+        self._asked: Any = None  # the pending request; the actor has not answered it yet
+        self.lost: str | None = None
+
+    def next(self) -> Any | None:
+        """Return the answer that has come since the last call, and send the next request. Does not block."""
+        import ray
+
+        answer = None
+        if self.lost is not None:
+            return None
+        if self._asked is not None:
+            if not ray.wait([self._asked], timeout=0)[0]:
+                return None
+            request, self._asked = self._asked, None
+            try:
+                answer = ray.get(request)
+            except ray.exceptions.RayError as error:
+                self.lost = self._node_lost() or f"its Ray actor is gone ({first_line(error)})"
+                return None
+        self._asked = self._actor.look.remote()
+        return answer
+
+
 class RayProcess:
     """The driver's handle. ``actor``: the actor that started it. ``node_lost``: why its node is lost."""
 
@@ -21,15 +52,14 @@ class RayProcess:
     ) -> None:
         self.pid, self.where, self.remote_clock = pid, where, remote_clock
         self._actor, self._node_lost = actor, node_lost
-        self._asked: Any = None  # the pending request for a look; the actor has not answered it yet
+        self._looks = ActorLooks(actor, node_lost)
         self._seen: Look | None = None  # the actor's latest answer since the last call of `ran`
         self._cpu_ns = 0
-        self._seat_lost: str | None = None
 
     def ended(self) -> str | None:
         """Return how it ended, by the actor's latest look, which may be a moment old."""
         self._ask()
-        return self._seat_lost if self._seen is None else self._seen.ended
+        return self._looks.lost if self._seen is None else self._seen.ended
 
     def end_within(self, seconds: float) -> str | None:
         """Wait for the actor to report the end, or for the loss of its node or of the actor itself."""
@@ -82,20 +112,9 @@ class RayProcess:
 
     def _ask(self) -> None:
         """Store the actor's answer if it has arrived, and send the next request."""
-        import ray
-
-        if self._seat_lost is not None:
-            return
-        if self._asked is not None:
-            if not ray.wait([self._asked], timeout=0)[0]:
-                return
-            request, self._asked = self._asked, None
-            try:
-                self._seen = Look(*ray.get(request))
-            except ray.exceptions.RayError as error:
-                self._seat_lost = self._node_lost() or f"its Ray actor is gone ({first_line(error)})"
-                return
-        self._asked = self._actor.look.remote()
+        answer = self._looks.next()
+        if answer is not None:
+            self._seen = Look(*answer)
 
 
 def first_line(error: Exception) -> str:

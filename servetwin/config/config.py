@@ -316,9 +316,7 @@ class RunConfig:
         kind="realexec",
         omit=LAUNCHERS[0],
     )
-    ray: RayConfig = key(
-        "a Ray cluster", read_by=(readers.REAL_WORKERS, readers.RAY), kind="realexec", omit=NO_RAY
-    )
+    ray: RayConfig = key("a Ray cluster", read_by=(readers.RAY,), kind="realexec", omit=NO_RAY)
     device: str = key(
         "where workers compute: `cpu`, `cuda`, `cuda:N`, or `apart`, a CPU that copies like a "
         "GPU ([GPU](../how-to/GPU.md))",

@@ -19,7 +19,8 @@ TOGETHER: Final = "together"
 HAND_OVERS: Final = (AFTER, TOGETHER)
 PROCESSES: Final = "processes"
 KUBERNETES: Final = "kubernetes"
-LAUNCHERS: Final = (PROCESSES, KUBERNETES)
+RAY: Final = "ray"
+LAUNCHERS: Final = (PROCESSES, KUBERNETES, RAY)
 LOGS: Final = ("json",)
 
 
@@ -59,7 +60,7 @@ class HttpConfig:
     start: str | None = key(
         "in place of `http.servers`: the command that [starts a "
         "server](../how-to/HTTP.md#start-and-stop-servers), such as `vllm serve MODEL --port "
-        "{port}`; `{server}` is its number",
+        "{port}`; `{server}` is its number, `{host}` the address of its host",
         default=None,
         omit=None,
     )
@@ -75,6 +76,9 @@ class HttpConfig:
         within=COUNT,
         omit_with="start",
     )
+    gpus: int | None = key(
+        "with `http.launcher=ray`: GPUs of each started server", default=None, within=COUNT, omit=None
+    )
     after_grace: str = key(
         "requests still at a server after system.instances.drain_s continue `elsewhere`, or `fail`",
         default=LOST[0],
@@ -88,8 +92,9 @@ class HttpConfig:
         omit=10.0,
     )
     launcher: str = key(
-        "what starts instances: `processes` of this host (`http.start`), or `kubernetes`, which scales "
-        "`http.deployment` ([KUBERNETES](../how-to/KUBERNETES.md))",
+        "what starts instances: `processes` of this host (`http.start`), `ray`, which starts them on the "
+        "nodes of a cluster, or `kubernetes`, which scales `http.deployment` "
+        "([KUBERNETES](../how-to/KUBERNETES.md))",
         default=PROCESSES,
         choices=LAUNCHERS,
         omit=PROCESSES,
@@ -165,7 +170,11 @@ def check_world(world: str, one: HttpConfig) -> None:
     for name in _OF_PODS:
         if getattr(one, name) is not None:
             raise UserError(f"http.{name} is of pods: add http.launcher={KUBERNETES}, or leave it out")
+    if one.gpus is not None and one.launcher != RAY:
+        raise UserError(f"http.gpus is what Ray gives a server: add http.launcher={RAY}, or leave it out")
     if one.start is None:
+        if one.launcher == RAY:
+            raise UserError(f"http.launcher={RAY} starts servers: write http.start=COMMAND")
         if not servers_of(one):
             raise UserError(
                 "http.servers is missing: write http.servers=[http://HOST:PORT,...], or http.start=COMMAND"
@@ -188,7 +197,7 @@ def check_world(world: str, one: HttpConfig) -> None:
 
 # Keys of http.launcher=kubernetes alone, and those of processes of this host.
 _OF_PODS: Final = ("deployment", "kubeconfig", "pod_port")
-_OF_PROCESSES: Final = ("servers", "start", "cores")
+_OF_PROCESSES: Final = ("servers", "start", "cores", "gpus")
 
 
 def _check_pods(one: HttpConfig) -> None:
@@ -204,6 +213,6 @@ def _check_pods(one: HttpConfig) -> None:
             )
 
 
-def command_of(template: str, port: int, server: int) -> list[str]:
+def command_of(template: str, port: int, server: int, host: str = "") -> list[str]:
     """Return the words of the command that starts a server. Raises ValueError or LookupError."""
-    return [word.format(port=port, server=server) for word in shlex.split(template)]
+    return [word.format(port=port, server=server, host=host) for word in shlex.split(template)]

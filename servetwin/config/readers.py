@@ -73,7 +73,11 @@ REAL_WORKERS: Final = Reader(
 HTTP_SERVERS: Final = Reader(
     lambda config: config.world == "http", "servers behind HTTP", "write world=http too"
 )
-RAY: Final = Reader(lambda config: config.launcher == "ray", "launcher=ray", "write that too")
+RAY: Final = Reader(
+    lambda config: "ray" in (config.launcher, config.http.launcher),
+    "launcher=ray and http.launcher=ray",
+    "write one of them too",
+)
 CHUNKED_PREFILL: Final = Reader(
     lambda config: "reserve_full_prompt" in config.system.batcher.params,
     "the batcher chunked_prefill",

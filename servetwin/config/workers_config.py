@@ -18,7 +18,7 @@ TRANSPORTS: Final = (SHARED_MEMORY, "tcp", "nixl", "verbs", "peer_copy", "nccl",
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RayConfig:
-    """The Ray cluster of ``launcher=ray``."""
+    """The Ray cluster of ``launcher=ray`` and ``http.launcher=ray``."""
 
     address: str | None = key(
         "`auto` (also the meaning of null) or HOST:PORT of a running cluster", default=None

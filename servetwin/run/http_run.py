@@ -38,7 +38,7 @@ from servetwin.run.http_front_end import front_end_of
 from servetwin.run.prepared import Prepared
 from servetwin.run.real_summary import RealRun, real_summary
 from servetwin.run.simulate import prepare
-from servetwin.run.started_servers import start_rules
+from servetwin.run.started_servers import hosts_of, start_rules
 from servetwin.run.telemetry import telling_of
 from servetwin.run.write_results import write_config
 from serving.controller import Controller
@@ -70,8 +70,9 @@ def _launcher_of(config: RunConfig, count: int, folder: Path) -> ServerLauncher 
     """Return what starts at most ``count`` servers."""
     http = config.http
     if http.launcher != KUBERNETES:
-        return ServerLauncher(start_rules(config, os.environ.get(API_KEY)), count, folder)
-    rules = PodRules(
+        rules = start_rules(config, os.environ.get(API_KEY))
+        return ServerLauncher(rules, count, folder, hosts_of(config, count))
+    pods = PodRules(
         deployment=http.deployment or "",
         port=http.pod_port,
         model=http.model,
@@ -79,7 +80,7 @@ def _launcher_of(config: RunConfig, count: int, folder: Path) -> ServerLauncher 
         timeout_s=http.start_timeout_s,
         kill_s=http.kill_s,
     )
-    return PodLauncher(rules, count, access_of(http.kubeconfig))
+    return PodLauncher(pods, count, access_of(http.kubeconfig))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

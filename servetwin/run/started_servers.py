@@ -7,10 +7,12 @@ from typing import Any
 
 from realexec.http.busy import keep_busy
 from realexec.http.instance_launcher import server_of
+from realexec.http.ray_hosts import RayHosts, share_of
+from realexec.http.server_hosts import Hosts
 from realexec.http.server_launcher import ServerLauncher, StartRules
 from servetwin.assemble.hosted import hosted_models
 from servetwin.config.config import RunConfig
-from servetwin.config.http_config import command_of
+from servetwin.config.http_config import RAY, command_of
 
 _FIRST, _SECOND = 0, 1
 
@@ -20,13 +22,21 @@ def start_rules(config: RunConfig, api_key: str | None) -> StartRules:
     http = config.http
     template = http.start or ""
     return StartRules(
-        command=lambda port, number: command_of(template, port, number),
+        command=lambda at, number: command_of(template, at.port, number, at.host),
         model=http.model,
         key=api_key,
         timeout_s=http.start_timeout_s,
         kill_s=http.kill_s,
         cores=http.cores,
     )
+
+
+def hosts_of(config: RunConfig, servers: int) -> Hosts | None:
+    """Return where at most ``servers`` servers run; None: on this host."""
+    http = config.http
+    if http.launcher != RAY:
+        return None
+    return RayHosts(config.ray.address, share_of(http.cores, http.gpus), servers)
 
 
 def measured_starts(launcher: ServerLauncher, config: RunConfig, times: int) -> Sequence[dict[str, Any]]:

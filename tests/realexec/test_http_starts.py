@@ -106,6 +106,12 @@ def test_servers_that_stop_starting_end_the_run(tmp_path: Path, capsys: pytest.C
         (("http.start='serve {port}'", "http.servers=[http://127.0.0.1:1]"), "write one of them"),
         (("http.start='serve {port}'", "http.cores=4096"), "needs 8192 cores"),
         (("http.start='serve {port}'", "http.pod_port=80"), "is of pods: add http.launcher=kubernetes"),
+        (("http.start='serve {port}'", "http.gpus=1"), "Ray gives a server: add http.launcher=ray"),
+        (
+            ("http.start='serve {port}'", "ray.address=auto"),
+            "read only by launcher=ray and http.launcher=ray",
+        ),
+        (("http.launcher=ray",), "http.launcher=ray starts servers: write http.start=COMMAND"),
         (("http.launcher=kubernetes",), "http.deployment is missing: write http.deployment=NAMESPACE/NAME"),
         (("http.launcher=kubernetes", "http.deployment=a/b/c"), "http.deployment=a/b/c names no Deployment"),
         (("http.launcher=kubernetes", "http.deployment=a", "http.cores=1"), "http.cores does not fit"),

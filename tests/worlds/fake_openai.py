@@ -457,9 +457,9 @@ def _histogram(name: str, found: list[float]) -> str:
 
 
 def main() -> None:
-    """KEY=VALUE of Settings, and port=N."""
+    """KEY=VALUE of Settings, port=N and host=ADDRESS."""
     words = dict(word.split("=", 1) for word in sys.argv[1:])
-    port = int(words.pop("port", "0"))
+    port, host = int(words.pop("port", "0")), words.pop("host", "127.0.0.1")
     kinds = {name: type(getattr(Settings(), name)) for name in words}
     given = {
         name: value == "true" if kinds[name] is bool else kinds[name](value) for name, value in words.items()
@@ -470,7 +470,7 @@ def main() -> None:
     if settings.way_up_s:
         print(f"Loading weights took {settings.way_up_s:.2f} seconds", flush=True)
         time.sleep(settings.way_up_s)
-    with FakeServer(settings, port) as server:
+    with FakeServer(settings, port, host) as server:
         print(server.url, flush=True)
         threading.Event().wait()
 

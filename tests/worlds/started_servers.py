@@ -16,14 +16,14 @@ def script(folder: Path, *settings: str, before: str = "") -> str:
     file = folder / "server.sh"
     python = shlex.quote(sys.executable)
     mark = shlex.quote(f"log={folder / 'requests.log'}")
-    own = " ".join(["port=$1", "step_s=0.01", "kv_blocks=128", mark, *settings])
+    own = " ".join(["port=$1", "host=$2", "step_s=0.01", "kv_blocks=128", mark, *settings])
     file.write_text(
         f"cd {shlex.quote(str(ROOT))}\n{before}\n"
         f"{python} -c 'import time; time.sleep(1000)' {mark} &\n"
         f"setsid {python} -c 'import time; time.sleep(1000)' {mark} &\n"
         f"exec {python} -m tests.worlds.fake_openai {own}\n"
     )
-    return f"sh {file} {{port}}"
+    return f"sh {file} {{port}} {{host}}"
 
 
 def words(folder: Path, command: str, *more: str, servers: int = 2, load: Sequence[str] = LOAD) -> list[str]:
