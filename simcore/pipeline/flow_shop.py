@@ -24,13 +24,14 @@ _FAR: Final = 1 << 58  # 17 s: after a run of some minutes, times still fit mach
 class FlowShop:
     """``order``: batches in flight, by the end of their steps.
 
-    Times inside, including the lanes', count from ``origin``.
+    Times inside, including the lanes', count from ``origin``, which is ``origin_ns`` in fixed point.
     """
 
-    __slots__ = ("_kept_order", "_kept_work", "_stages", "_work", "order", "origin", "stages")
+    __slots__ = ("_kept_order", "_kept_work", "_stages", "_work", "order", "origin", "origin_ns", "stages")
 
     def __init__(self, stages: int) -> None:
         self.stages = stages
+        self.origin_ns = 0
         self._stages = [Stage() for _ in range(stages)]
         self.order: list[Lane] = []
         self._work = self._kept_work = self.origin = 0  # since ``keep``, and before it
@@ -73,12 +74,22 @@ class FlowShop:
         self.order.append(lane)
 
     def _shift(self, by: int) -> None:
-        """Move the origin of times ``by`` later."""
+        """Move the origin of times ``by`` later, to a whole nanosecond."""
+        by = by >> FRACTION_BITS << FRACTION_BITS
         self.origin += by
+        self.origin_ns = self.origin >> FRACTION_BITS
         for stage in self._stages:
             stage.free -= by
         for lane in self.order:
             lane.shift(by)
+
+    def earliest_end_ns(self) -> int:
+        """A lower bound for when the next step to be reported ends."""
+        order = self.order
+        least = order[0].earliest_end()
+        for lane in order:
+            least = min(least, lane.earliest_end())
+        return self.origin_ns + (least >> FRACTION_BITS)
 
     def advance(self, until_fixed: int) -> Lane:
         """Advance to the first end of a step to be reported, or not before then; returns its batch.
