@@ -21,9 +21,11 @@ COLD_ERROR_BRANCHES: Final = (
 )
 # Ctrl-C in the middle of a multiplication stops the run in order.
 INTERRUPTS: Final = "interrupts.h"
+# Products of fixed-point times stay machine words.
+MULTIPLY: Final = "multiply.h"
 _GROUP: Final = LIBRARY.removesuffix("__mypyc")
 # What the C code of a module includes, in this order; and one file that includes them.
-_HEADERS: Final = (INTERRUPTS, f"__native_internal_{_GROUP}.h", f"__native_{_GROUP}.h")
+_HEADERS: Final = (INTERRUPTS, f"__native_internal_{_GROUP}.h", f"__native_{_GROUP}.h", MULTIPLY)
 _COMMON: Final = "common.h"
 
 
@@ -32,7 +34,8 @@ def make_library(
 ) -> dict[str, str]:
     """Native files of the modules, in ``lib``; for each module the file that hands it out."""
     library, *shims = _c_code(modules, root, c_files)
-    shutil.copy(Path(__file__).with_name(INTERRUPTS), c_files)
+    for header in (INTERRUPTS, MULTIPLY):
+        shutil.copy(Path(__file__).with_name(header), c_files)
     (c_files / _COMMON).write_text("".join(f'#include "{name}"\n' for name in _HEADERS))
     sources = [os.path.relpath(source, c_files) for source in library.sources]
     of_modules = tuple(source for source in sources if source.startswith("__native"))

@@ -1,7 +1,7 @@
 """Which free slots become instances and where they load from: network, stores, a doubling multicast."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Literal
 
 from policies.multicast.edges import divided, edge_of, relieved
@@ -156,11 +156,15 @@ class _Draft:
             self._free = {slot.replica: slot for slot in slots if slot.replica not in self._taken}
         return list(self._free.values())
 
-    def first_slots(self, cached: bool = False, with_ssd: bool = False) -> list[GpuSlot]:
+    def first_slots(
+        self, cached: bool = False, with_ssd: bool = False, domains: Collection[int] | None = None
+    ) -> list[GpuSlot]:
         """As many slots as are wanted, the lowest numbers of those that are not taken."""
         if not self.left:
             return []
-        return self.wanted.first_slots(self.left, cached=cached, with_ssd=with_ssd, besides=self._taken)
+        return self.wanted.first_slots(
+            self.left, cached=cached, with_ssd=with_ssd, domains=domains, besides=self._taken
+        )
 
     def add(self, reason: str, edges: Sequence[Edge]) -> None:
         """Mark the edges' slots as taken; their numbers precede ``reason``."""
@@ -209,11 +213,8 @@ def _beside_holders(wanted: Provision, draft: _Draft, relays: bool) -> list[Edge
         sources = holders.setdefault(source.ports[0].domain, [])
         if relays or all(holder in draft.loading for holder in sources):
             sources.append(source)
-    if not holders:
-        return []  # before all free slots are read
-    beside = [slot for slot in draft.slots if slot.ports[0].domain in holders][: draft.left]
     groups: dict[int, list[GpuSlot]] = {}
-    for slot in beside:
+    for slot in draft.first_slots(domains=holders):
         groups.setdefault(slot.ports[0].domain, []).append(slot)
     edges = []
     for domain, slots in groups.items():

@@ -10,7 +10,6 @@ and the end of its latency is not an event unless another flow starts on one of 
 import math
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 from hwmodels.fabric.check import faults
 from hwmodels.fabric.flow import KINDS, Finished, FlowSpec, check_capacity
@@ -73,11 +72,13 @@ class Usage:
 # Links that a flow has booked during its latency, because no other flow uses them.
 
 
-@dataclass(slots=True)
 class Bookings:
     """``by_link``: the flow that booked it. A booked flow has rate and end, but no share of a link yet."""
 
-    by_link: dict[int, Moving] = field(default_factory=dict)
+    __slots__ = ("by_link",)
+
+    def __init__(self) -> None:
+        self.by_link: dict[int, Moving] = {}
 
     def book(
         self,
@@ -109,14 +110,16 @@ class Bookings:
 # Links that somebody holds who wants to know before another flow uses them.
 
 
-@dataclass(slots=True)
 class Holds:
     """``by_link``: whom to tell the time before a flow starts on a held link, or joins it after its latency.
 
     Whoever is told gives the links back and may start and abort flows.
     """
 
-    by_link: dict[int, Callable[[float], None]] = field(default_factory=dict)
+    __slots__ = ("by_link",)
+
+    def __init__(self) -> None:
+        self.by_link: dict[int, Callable[[float], None]] = {}
 
     def end(self, links: Iterable[int], now_s: float) -> None:
         """Tell those that hold one of the links."""
@@ -177,19 +180,9 @@ class Fabric:
         self._started = number + 1
         if size_bytes is None:
             size_bytes = spec.size_bytes
-        links, begins_s = spec.links, now_s + spec.latency_s
-        flow = Moving(
-            number=number,
-            spec=spec,
-            links=links,
-            priority=spec.priority,
-            size_bytes=size_bytes,
-            remaining_bytes=size_bytes,
-            since_s=now_s,
-            due_s=begins_s,
-        )
-        self._moving[number] = flow
-        if size_bytes and links:
+        begins_s = now_s + spec.latency_s
+        self._moving[number] = flow = Moving(number, spec, size_bytes, now_s, begins_s)
+        if size_bytes and flow.links:
             if begins_s == now_s:
                 self._join(flow)
                 return number

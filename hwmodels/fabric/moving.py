@@ -2,17 +2,15 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from typing import Final
 
 from hwmodels.fabric.flow import FlowSpec
 
-INF = math.inf
+INF: Final = math.inf
 _ROUNDING: Final = 1e-12  # a part that lacks at most this share of itself has moved
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
 class Moving:
     """A flow that has not ended.
 
@@ -23,20 +21,20 @@ class Moving:
     earlier rates, as (since when, bytes left then, rate); None if nobody wants to know them.
     """
 
-    number: int
-    spec: FlowSpec
-    links: tuple[int, ...]
-    priority: int
-    size_bytes: float
-    remaining_bytes: float
-    since_s: float
-    due_s: float
-    joined: bool = False
-    rate: float = 0.0
-    level: float = INF
-    queued_s: float = INF
-    booked: bool = False
-    past: list[tuple[float, float, float]] | None = None
+    __slots__ = (
+        "booked", "due_s", "joined", "level", "links", "number", "past", "priority", "queued_s", "rate",
+        "remaining_bytes", "since_s", "size_bytes", "spec",
+    )  # fmt: skip
+
+    def __init__(self, number: int, spec: FlowSpec, size_bytes: float, since_s: float, due_s: float) -> None:
+        self.number, self.spec = number, spec
+        self.links, self.priority = spec.links, spec.priority
+        self.size_bytes = self.remaining_bytes = size_bytes
+        self.since_s, self.due_s = since_s, due_s
+        self.joined = self.booked = False
+        self.rate = 0.0
+        self.level = self.queued_s = INF
+        self.past: list[tuple[float, float, float]] | None = None
 
     def left_bytes(self, now_s: float) -> float:
         """Bytes still to be moved at ``now_s``."""
@@ -75,15 +73,17 @@ class Moving:
         return times
 
 
-@dataclass(slots=True)
 class Agenda:
     """Flows by due time: a heap whose outdated entries stay until they reach the top.
 
     A flow whose due time moves back keeps its early entry; it is queued anew when that entry reaches the top.
     """
 
-    moving: dict[int, Moving]
-    entries: list[tuple[float, int]] = field(default_factory=list)
+    __slots__ = ("entries", "moving")
+
+    def __init__(self, moving: dict[int, Moving]) -> None:
+        self.moving = moving
+        self.entries: list[tuple[float, int]] = []
 
     def put(self, flow: Moving) -> None:
         """Queue the flow; its due time may have changed."""

@@ -7,7 +7,6 @@ links connected only by such flows are not connected here. Flows of higher prior
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Final
 
 from hwmodels.fabric.max_min import ROUNDING
@@ -20,7 +19,6 @@ _REFINEMENTS: Final = 2
 OnLinks = Sequence[dict[int, Moving]]
 
 
-@dataclass(slots=True)
 class Pending:
     """Unsolved changes of one moment: the links where they begin, and the level from which they matter.
 
@@ -29,10 +27,13 @@ class Pending:
     ``lower`` once, when all of them are there: for every flow on its own it is quadratic in their number.
     """
 
-    links: set[int] = field(default_factory=set)
-    priority: int = 0
-    level: float = math.inf
-    new: list[Moving] = field(default_factory=list)
+    __slots__ = ("level", "links", "new", "priority")
+
+    def __init__(self) -> None:
+        self.links: set[int] = set()
+        self.priority = 0
+        self.level = math.inf
+        self.new: list[Moving] = []
 
     def add(self, links: Iterable[int], priority: int, level: float) -> None:
         """Add one more change."""

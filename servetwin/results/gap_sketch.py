@@ -1,13 +1,12 @@
 """Inter-token gaps of a whole run in a fixed-size histogram: maximum exact, quantiles to 0.2 %.
 
-A run of decode steps adds an arithmetic sequence of gaps. The event loop appends runs to a plain buffer, its
+A run of decode steps adds an arithmetic sequence of gaps. The event loop appends runs to a plain list, its
 cheapest operation, and numpy counts a few ten thousand at a time. Buckets have integer edges, so a sequence
 falls into the same buckets however the run was divided.
 """
 
 from __future__ import annotations
 
-from array import array
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -45,7 +44,7 @@ class GapSketch:
     __slots__ = ("_counts", "_largest", "_note", "_over", "buffer")
 
     def __init__(self) -> None:
-        self.buffer = array("q")
+        self.buffer: list[int] = []
         self._note = self.buffer.extend
         self._counts: np.ndarray | None = None
         self._largest = 0
@@ -104,13 +103,19 @@ class GapSketch:
         if self._counts is None:
             self._counts = np.zeros(len(edges) + 1, dtype=np.int64)
         if self.buffer:
-            first, slope, steps, sequences = np.array(self.buffer, dtype=np.int64).reshape(-1, 4).T
+            first, slope, steps, sequences = self._runs()
             self._largest = max(self._largest, int((first + slope * (steps - 1)).max()))
             self._spread(edges, first, slope, steps, sequences)
-            del self.buffer[:]
+            self.buffer.clear()
         self._counts[-1] += self._over
         self._over = 0
         return self._counts
+
+    def _runs(self) -> Ints:
+        """The numbers of the runs in the buffer, each kind in a row."""
+        import numpy as np
+
+        return np.fromiter(self.buffer, dtype=np.int64, count=len(self.buffer)).reshape(-1, 4).T
 
     def _spread(self, edges: Ints, first: Ints, slope: Ints, steps: Ints, sequences: Ints) -> None:
         """Count arithmetic sequences: fill the first bucket of each, continue with unfinished sequences."""

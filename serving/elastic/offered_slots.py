@@ -40,12 +40,25 @@ class OfferedSlots(FreeSlots):
         return iter(self._slots())
 
     def first(
-        self, count: int, *, cached: bool, with_ssd: bool, host: int, besides: Collection[int]
+        self,
+        count: int,
+        *,
+        cached: bool,
+        with_ssd: bool,
+        host: int,
+        domains: Collection[int] | None,
+        besides: Collection[int],
     ) -> list[GpuSlot]:
         """As ``Provision.first_slots``."""
         if host >= self._cluster.hosts:
             return []
         among = self._offer.groups if host < 0 else self._beginning_on(host)
+        if domains is not None:
+            inside = 0
+            for domain in domains:
+                gpus = self._cluster.gpus_of_domain(domain)
+                inside |= span(gpus.start, gpus.stop)
+            among &= inside
         if cached and len(self._copies) < self._cluster.hosts:
             held = 0
             for copy in self._copies:

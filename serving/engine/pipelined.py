@@ -344,12 +344,13 @@ class PipelinedEngine(Engine):
 
     def _advance_queue(self, steps: int) -> None:
         """Advance the queue by this many steps; each micro-batch began another one at once."""
-        queue = self._queue
-        around = len(queue) - queue.count(EMPTY)
-        if steps > _ROUNDS * self._count + around:
-            steps -= (steps - _ROUNDS * self._count) // around * around
         if steps < 1:
             return
+        queue, surely = self._queue, _ROUNDS * self._count
+        if steps > surely:
+            around = len(queue) - queue.count(EMPTY)
+            if steps > surely + around:
+                steps -= (steps - surely) // around * around
         before = (steps, *queue)
         after = self._turned.get(before)
         if after is None:

@@ -1,5 +1,6 @@
 """Where GPUs are and how they connect to the network, as placement and planning need it."""
 
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, replace
 
 from serving.protocols.planning import Port
@@ -7,7 +8,9 @@ from serving.protocols.planning import Port
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterMap:
-    """``ports``: one port for each GPU. ``host_ports``: for each host, the ports of its memory, one per NIC.
+    """``ports``: one port for each GPU, their scale-up domains ascending.
+
+    ``host_ports``: for each host, the ports of its memory, one per NIC.
 
     ``scale_up_bytes_per_s``: rate of one GPU inside its scale-up domain, 0 if the domain has no other GPU.
     ``stores``: other places of parameters, nearest first: ``ssd`` (the SSD of each host that is not in
@@ -50,6 +53,11 @@ class ClusterMap:
             gpu = found[-1].stop
         return found
 
+    def gpus_of_domain(self, domain: int) -> range:
+        """The GPUs of a scale-up domain; empty if there is no such domain."""
+        first = bisect_left(self.ports, domain, key=domain_of)
+        return range(first, bisect_right(self.ports, domain, key=domain_of))
+
     def host_of(self, gpu: int) -> int:
         """The host of a GPU."""
         return gpu // self.gpus_per_host
@@ -70,3 +78,8 @@ class ClusterMap:
             return port  # the host is unreachable; its loss is reported next
         after = next((free_port for free_port in left if free_port.nic > port.nic), left[0])
         return replace(port, leaf=after.leaf, nic=after.nic)
+
+
+def domain_of(port: Port) -> int:
+    """The scale-up domain of a port's GPU."""
+    return port.domain

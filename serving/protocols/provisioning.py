@@ -33,7 +33,14 @@ class FreeSlots(Sequence[GpuSlot]):
 
     @abstractmethod
     def first(
-        self, count: int, *, cached: bool, with_ssd: bool, host: int, besides: Collection[int]
+        self,
+        count: int,
+        *,
+        cached: bool,
+        with_ssd: bool,
+        host: int,
+        domains: Collection[int] | None,
+        besides: Collection[int],
     ) -> list[GpuSlot]:
         """As ``Provision.first_slots``."""
 
@@ -71,22 +78,27 @@ class Provision:
         cached: bool = False,
         with_ssd: bool = False,
         host: int = -1,
+        domains: Collection[int] | None = None,
         besides: Collection[int] = (),
     ) -> list[GpuSlot]:
         """Up to ``count`` free slots, the lowest numbers first.
 
         cached: only those with ``cached``. with_ssd: none with ``no_ssd``. host: only those of this host (-1:
-        of any). besides: replica numbers of slots that are left out.
+        of any). domains: only those in these scale-up domains (None: in any). besides: replica numbers of
+        slots that are left out.
         """
         slots = self.slots
         if isinstance(slots, FreeSlots):
-            return slots.first(count, cached=cached, with_ssd=with_ssd, host=host, besides=besides)
+            return slots.first(
+                count, cached=cached, with_ssd=with_ssd, host=host, domains=domains, besides=besides
+            )
         fitting = [
             slot
             for slot in sorted(slots, key=lambda slot: slot.replica)
             if (slot.cached or not cached)
             and not (with_ssd and slot.no_ssd)
             and host in (-1, slot.host)
+            and (domains is None or slot.ports[0].domain in domains)
             and slot.replica not in besides
         ]
         return fitting[:count]

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 
 from hwmodels.errors import HardwareError
@@ -24,12 +24,14 @@ from simcore.data_plane.replica_placement import ReplicaPlacement
 _Channels = list[tuple[FlowSpec, float, int]]
 
 
-@dataclass(slots=True)
 class _Transfer:
     """flows: the fabric's number -> bytes of a channel, how many channels it stands for."""
 
-    action: Send
-    flows: dict[int, tuple[float, int]]
+    __slots__ = ("action", "flows")
+
+    def __init__(self, action: Send) -> None:
+        self.action = action
+        self.flows: dict[int, tuple[float, int]] = {}
 
 
 class TransferFlows:
@@ -63,13 +65,12 @@ class TransferFlows:
         if action.layers is not None or action.positions:
             self._placement.require_ends(action)
         channels = self._channels_of(action)
-        flows: dict[int, tuple[float, int]] = {}
-        transfer = self._under_way[number] = _Transfer(action, flows)
-        start, of_flow = self._fabric.start, self._of_flow
+        transfer = self._under_way[number] = _Transfer(action)
+        fabric, of_flow, control_ns = self._fabric, self._of_flow, action.control_ns
         for spec, share, count in channels:
             size_bytes = sent_bytes * share
-            flow = start(_delayed(spec, action.control_ns), now_s, size_bytes)
-            flows[flow] = size_bytes, count
+            flow = fabric.start(_delayed(spec, control_ns) if control_ns else spec, now_s, size_bytes)
+            transfer.flows[flow] = size_bytes, count
             of_flow[flow] = transfer
 
     def ended(self, flow: int) -> Sent | None:
@@ -187,4 +188,4 @@ class TransferFlows:
 
 def _delayed(spec: FlowSpec, control_ns: int) -> FlowSpec:
     """The flow of a transfer with this extra latency: the links are free for that time."""
-    return replace(spec, latency_s=spec.latency_s + control_ns / NS_PER_S) if control_ns else spec
+    return replace(spec, latency_s=spec.latency_s + control_ns / NS_PER_S)

@@ -103,10 +103,7 @@ class PathLane:
         else:
             first = growth + curve
             lane.done += rounds * first + curve * (rounds * (rounds - 1) >> 1)
-        lane.gaps.append((first, curve, rounds))
-        lane.last += rounds * first + curve * (rounds * (rounds - 1) >> 1)
-        lane.steps += rounds
-        lane.left -= rounds
+        lane.jumped(first, curve, rounds)
         lane.begun(rounds)
         self.ready = later(self.ready, self.ready - self.readies[self.stage][0], rounds, curve)
         for points in (self.ends, self.readies):
@@ -228,7 +225,7 @@ class Circuit:
     def _operate(self, path_lane: PathLane) -> None:
         """Run the next stage of a batch."""
         stage, ready, lane, free = path_lane.stage, path_lane.ready, path_lane.lane, self.free
-        replica, cost = path_lane.path[stage], lane.costs[stage]
+        replica, cost = path_lane.path[stage], lane.stage_steps[stage].cost
         late = ready - free[replica]
         end = (ready if late >= 0 else free[replica]) + cost
         free[replica] = end
@@ -236,7 +233,7 @@ class Circuit:
         path_lane.note(stage, ready, late, end)
         path_lane.fresh = False
         if stage + 1 < path_lane.stages:
-            path_lane.stage, path_lane.ready = stage + 1, end + lane.hops[stage + 1]
+            path_lane.stage, path_lane.ready = stage + 1, end + lane.stage_steps[stage + 1].hop
         else:
             path_lane.stage, path_lane.ready = 0, end
             lane.done = end
@@ -288,8 +285,9 @@ class Circuit:
         lane, growth = path_lane.lane, rounds * (rounds - 1) >> 1
         for stage, replica in enumerate(path_lane.path):
             # If this stage of the round in progress is already computed, its next operation comes first.
-            first = lane.costs[stage] + (lane.slopes[stage] if stage < path_lane.stage else 0)
-            self.work[replica] += rounds * first + lane.slopes[stage] * growth
+            step = lane.stage_steps[stage]
+            first = step.cost + (step.slope if stage < path_lane.stage else 0)
+            self.work[replica] += rounds * first + step.slope * growth
 
     def _in_order(self, rounds: int, curve: int) -> int:
         """Limit the rounds to those in which all operations keep the order of the last rounds."""

@@ -103,14 +103,17 @@ class MicroBatch(ResidentRequests):
     def book(self, finished: list[int]) -> int:
         """Book the ended steps of its lane, prompts included; returns the number of steps."""
         lane = self.lane
-        told, gaps = lane.steps, lane.gaps
+        told = lane.steps
         if not told:
             return 0
-        steps, chunks = told, self.chunks
+        steps, chunks, gaps = told, self.chunks, lane.gaps()
         self._allowed -= steps
         if chunks:
-            self._book_prompts(chunks, gaps[0][0], finished)
+            wait, slope, count = gaps[0]
+            self._book_prompts(chunks, wait, finished)
             steps, gaps = steps - 1, gaps[1:]
+            if count > 1:
+                gaps.insert(0, (wait + slope, slope, count - 1))
         decoding = self._decoding
         if steps and decoding:
             if self._delayed_groups:

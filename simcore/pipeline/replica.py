@@ -142,8 +142,9 @@ class PipelinedReplica:
             if not self.shop.order:
                 return
             self._advance(FOREVER)
-        batch = self._batches[self._reporting]
-        due_ns = (self.shop.origin + batch.lane.done) >> FRACTION_BITS
+        batch, shop = self._batches[self._reporting], self.shop
+        lane = batch.lane
+        due_ns = shop.origin_ns + (lane.done >> FRACTION_BITS)
         if now_ns < due_ns:
             self._timer.at(due_ns)
             return
@@ -155,12 +156,12 @@ class PipelinedReplica:
         ]
         assert not other_batches, "a request ended without a report"
         self.steps += sum(steps)
-        self._boundary = boundary = self.shop.origin + batch.lane.done
+        self._boundary = boundary = shop.origin + lane.done
         index, self._reporting = self._reporting, -1
-        batch.lane.told()
+        lane.told()
         running = self._goes_on and not self._cut and batch.decode_on(boundary)
         if running:
-            self.shop.enter(batch.lane, boundary)
+            shop.enter(lane, boundary)
         self._cut = False
         self._telling = True
         report = Ran(
@@ -170,7 +171,7 @@ class PipelinedReplica:
         self._telling = False
         if self._lost:
             return
-        if self.shop.order:
+        if shop.order:
             self._plan()
         else:
             self._pause(self._boundary)
@@ -188,13 +189,12 @@ class PipelinedReplica:
         if self._cut:
             self._advance(self._boundary)
             return
-        due_fixed = min([lane.earliest_end() for lane in shop.order])
-        self._timer.at((shop.origin + due_fixed) >> FRACTION_BITS)
+        self._timer.at(shop.earliest_end_ns())
 
     def _advance(self, until_fixed: int) -> None:
         lane = self.shop.advance(until_fixed)
         self._reporting = lane.index
-        self._timer.at((self.shop.origin + lane.done) >> FRACTION_BITS)
+        self._timer.at(self.shop.origin_ns + (lane.done >> FRACTION_BITS))
 
     def _pause(self, now_fixed: int) -> None:
         """Note that no batch is in flight."""

@@ -10,12 +10,15 @@ from io import StringIO
 from pathlib import Path
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 from rich.console import Console
 
 import nativecore
 from nativecore.build import _with_imports
 from nativecore.modules import INTERPRETED, compiled_modules
 from servetwin.report.table import print_summary
+from simcore.pipeline.circuits import later
 from tests.worlds.processes import patience_s
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -110,6 +113,17 @@ def test_the_page_lists_what_stays_interpreted_and_why() -> None:
     for reason in set(INTERPRETED.values()):
         names = [f"`{name}`" for name, why in INTERPRETED.items() if why == reason]
         assert f"| {', '.join(names)} | {reason.replace('``', '`')} |" in text
+
+
+@compiled_only
+@given(*[st.integers(0, 70).flatmap(lambda bits: st.integers(-(1 << bits), 1 << bits))] * 3)
+@example(1 << 31, -(1 << 31), 0)
+@example(-1, -1 << 62, 1)
+@example(1 << 32, 1 << 30, 1 << 62)
+def test_products_are_exact_around_the_ends_of_machine_words(growth: int, rounds: int, curve: int) -> None:
+    """``later`` is compiled; this is not."""
+    exact = growth * rounds + curve * (rounds * (rounds + 1) // 2)
+    assert later(5, growth, rounds, curve) == 5 + exact
 
 
 def test_what_native_code_imports_is_part_of_its_hashes() -> None:

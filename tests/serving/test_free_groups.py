@@ -129,8 +129,11 @@ def test_slots_that_are_made_when_read_are_those_of_a_list(seed: int) -> None:
         count, host = random.choice([0, 1, 1, 2, 5, 99]), random.choice([-1, -1, *range(HOSTS), 10**9])
         cached, with_ssd = random.random() < 0.5, random.random() < 0.5
         besides = set(random.sample(range(30), 3))
+        domains = random.choice([None, None, {*random.sample(range(-1, 24), 9)}])
         first = [
-            one.first_slots(count, cached=cached, with_ssd=with_ssd, host=host, besides=besides)
+            one.first_slots(
+                count, cached=cached, with_ssd=with_ssd, host=host, domains=domains, besides=besides
+            )
             for one in (made, read)
         ]
         assert first[0] == first[1]

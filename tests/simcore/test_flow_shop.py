@@ -54,7 +54,7 @@ def test_batches_that_grow_differently_are_added_up_until_they_meet(
     first = shop.advance(FOREVER)
     assert (first.index, first.steps, shop.origin) == (0, STEPS, later)
     assert shop.origin + first.done == later + one_by_one(sizes, starts, 5)
-    assert max(len(lane.gaps) for lane in lanes) < 60
+    assert max(len(lane.gaps()) for lane in lanes) < 60
 
 
 def each_end(costs: list[tuple[int, int]], sizes: list[int], starts: list[int], hop: int) -> list[list[int]]:
@@ -72,7 +72,7 @@ def each_end(costs: list[tuple[int, int]], sizes: list[int], starts: list[int], 
 
 def told_ends(lane: Lane, start: int) -> list[int]:
     ends = [start]
-    for first, slope, count in lane.gaps:
+    for first, slope, count in lane.gaps():
         for step in range(count):
             ends.append(ends[-1] + first + slope * step)
     return ends
