@@ -5,9 +5,9 @@ under the lower bound for a while. The rules are in ``policies.scaling.rules``.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from math import floor, inf
-from typing import NamedTuple
 
 from policies.scaling.rules import (
     ALL_WAYS,
@@ -30,6 +30,7 @@ from serving.protocols.scaling import (
     ScaleDecision,
     ScalingView,
 )
+from serving.vocabulary.fact import fact
 from serving.vocabulary.replica import Role
 
 # Ranges of load in which a role of a given size neither grows nor shrinks, so the rules can be skipped.
@@ -145,7 +146,8 @@ class RoleMemory:
 _NEVER_NS = 1 << 62
 
 
-class _Want(NamedTuple):
+@fact
+class _Want:
     """The wanted number of instances of a role; ``keep`` of them have work or are configured.
 
     ``need``: why; ``because``: put before it. ``ahead``: how many of them serve expected load only.
@@ -306,7 +308,7 @@ def _grown(want: _Want, prefill_growth: int, by: int) -> _Want:
     if count <= want.count:
         return want
     ahead = count - max(want.count, want.supply)
-    return want._replace(count=count, because=f"prefill grows by {prefill_growth}; ", ahead=ahead)
+    return replace(want, count=count, because=f"prefill grows by {prefill_growth}; ", ahead=ahead)
 
 
 class _Supply:
