@@ -5,7 +5,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from functools import cache
+from functools import cache, lru_cache
 from itertools import cycle, islice
 from pathlib import Path
 from typing import Any, Final
@@ -81,7 +81,12 @@ def llm_named(text: str) -> str:
 
 def quantised_publication(text: str) -> tuple[str, str] | None:
     """The catalogue's name and the precision (``model.precision``) of a well-known quantised publication."""
-    return None if os.path.lexists(text) else published_as(text, read_yaml(MODELS_FILE))
+    return None if os.path.lexists(text) else _published_as(text)
+
+
+@lru_cache(maxsize=256)
+def _published_as(text: str) -> tuple[str, str] | None:
+    return published_as(text, read_yaml(MODELS_FILE))
 
 
 def published_names(name: str, precision: str | None) -> tuple[str, ...]:
@@ -142,8 +147,8 @@ def load_llm(name: str) -> LlmShape:
         shape = load_llm(publication[0])
         return replace(shape, precision=quantised(publication[1], shape.bytes_per_parameter))
     name = llm_named(name)
-    if name in (entries := read_yaml(MODELS_FILE)):
-        return _llm(name, entries[name])
+    if name in read_yaml(MODELS_FILE):
+        return _catalogue_llm(name)
     if not looks_like_config(name) or (is_hub_name(name) and not os.path.lexists(name)):
         raise unknown_llm(name)
     from hwmodels.models.hf_config import llm_shape_from_config
@@ -169,8 +174,10 @@ _PARTS: Final[Mapping[str, Callable[..., Any]]] = {
 }
 
 
-def _llm(name: str, entry: Mapping[str, Any]) -> LlmShape:
-    """Build the shape, with the parts that are entries of their own."""
+@cache
+def _catalogue_llm(name: str) -> LlmShape:
+    """Build the shape of an entry once, with the parts that are entries of their own."""
+    entry = read_yaml(MODELS_FILE)[name]
     values = {key: value for key, value in entry.items() if key not in _NAMES}
     values |= {key: _part(build, values[key]) for key, build in _PARTS.items() if key in values}
     if "layer_types" in values:

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from functools import cache
 from typing import Final
 
 from hwmodels.catalogue import read_yaml
@@ -63,6 +64,7 @@ def loader_names() -> tuple[str, ...]:
     return tuple(sorted(read_yaml(LOADERS_FILE)["loaders"]))
 
 
+@cache
 def load_loader(name: str, tier: str) -> Loader:
     """The loader called ``name`` on a tier (or on the kind of place of that tier).
 

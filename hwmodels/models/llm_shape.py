@@ -1,6 +1,7 @@
 """The shape of a decoder-only language model, from which bytes and operation counts are computed."""
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Final
 
 from hwmodels.errors import HardwareError
@@ -211,9 +212,7 @@ class LlmShape:
     @property
     def weight_bytes(self) -> int:
         """Bytes of all weights over all tensor-parallel ranks together."""
-        layers = sum(self.layer_bytes(layer) for layer in range(self.layers))
-        beside = self.parameters - sum(self.parameters_of(layer) for layer in range(self.layers))
-        return layers + beside * self.bytes_per_parameter
+        return _weight_bytes(self)
 
     @property
     def dense_products(self) -> tuple[int, int]:
@@ -382,3 +381,11 @@ class LlmShape:
     def _mlp_biases(self) -> int:
         into_intermediate = self.intermediate * (2 if self.gated_mlp else 1)
         return into_intermediate + self.hidden if self.mlp_bias else 0
+
+
+@lru_cache(maxsize=256)
+def _weight_bytes(shape: LlmShape) -> int:
+    """A thousand models of one shape sum over its layers once."""
+    layers = sum(shape.layer_bytes(layer) for layer in range(shape.layers))
+    beside = shape.parameters - sum(shape.parameters_of(layer) for layer in range(shape.layers))
+    return layers + beside * shape.bytes_per_parameter

@@ -5,7 +5,7 @@ under the lower bound for a while. The rules are in ``policies.scaling.rules``.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from fractions import Fraction
 from math import floor, inf
 
@@ -13,6 +13,7 @@ from policies.scaling.rules import (
     ALL_WAYS,
     ROLE_ORDER,
     Bounds,
+    Need,
     ScalingRules,
     exact,
     link_rate,
@@ -29,6 +30,7 @@ from serving.protocols.scaling import (
     ScaleDecision,
     ScalingView,
 )
+from serving.vocabulary.fact import fact
 from serving.vocabulary.replica import Role
 
 # Ranges of load in which a role of a given size neither grows nor shrinks, so the rules can be skipped.
@@ -90,23 +92,34 @@ class Band:
         )
 
 
+_Alike = tuple[Role, int, int, int, float, int, float]
+"""What a band follows from beside the rules: role, supply, its bounds, and the rates of ``ScalingView``."""
+
+
 class RoleMemory:
     """What a load monitor remembers of one role of one model; ``below_since_ns``: None if not below.
 
     ``bands``: load bands by supply; they are kept because an elastic role returns to few supplies often.
+    ``known``: bands of all models with the same rules, which are alike where models are.
     """
 
-    __slots__ = ("bands", "below_since_ns")
+    __slots__ = ("bands", "below_since_ns", "known")
 
-    def __init__(self) -> None:
+    def __init__(self, known: dict[_Alike, Band]) -> None:
         self.bands: dict[int, Band] = {}
+        self.known = known
         self.below_since_ns: int | None = None
 
-    def learn(self, view: ScalingView, role: RoleView, rules: ScalingRules) -> None:
-        """Compute and keep the band for the present supply."""
-        band = self.bands.get(role.supply)
+    def learn(self, view: ScalingView, role: RoleView, supply: int, rules: ScalingRules) -> None:
+        """Keep the band for the present supply; compute it if no model like this one has it."""
+        band = self.bands.get(supply)
         if band is None or not band.fits(view, role):
-            self.bands[role.supply] = Band(view, role, rules)
+            rates = view.prefill_tokens_per_s, view.kv_tokens_per_instance, view.kv_tokens_per_s
+            alike = role.role, supply, role.minimum, role.maximum, *rates
+            band = self.known.get(alike)
+            if band is None:
+                band = self.known[alike] = Band(view, role, rules)
+            self.bands[supply] = band
 
     def is_quiet(self, view: ScalingView, role: RoleView, down_after_ns: int) -> bool:
         """Whether the role needs no decision; if so, ``below_since_ns`` is up to date."""
@@ -133,22 +146,30 @@ class RoleMemory:
 _NEVER_NS = 1 << 62
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class _Want:
     """The wanted number of instances of a role; ``keep`` of them have work or are configured.
 
-    ``ahead``: how many of them serve expected load only.
+    ``need``: why; ``because``: put before it. ``ahead``: how many of them serve expected load only.
     """
 
     view: RoleView
+    supply: int
     count: int
     keep: int
-    reason: str
+    need: Need
+    because: str = ""
     ahead: int = 0
 
     @property
     def growth(self) -> int:
-        return self.count - self.view.supply
+        return self.count - self.supply
+
+    @property
+    def reason(self) -> str:
+        need, role = self.need, self.view.role
+        wanted = f"{need.why} want {need.least} to {need.most} {role} instances"
+        return f"{self.because}{wanted}, {self.supply} in supply"
 
 
 class LoadMonitor:
@@ -165,6 +186,7 @@ class LoadMonitor:
         self._of_model = dict(of_model or {})
         self._fast = fast
         self._memories: dict[str, dict[Role, RoleMemory]] = {}
+        self._bands: dict[ScalingRules, dict[_Alike, Band]] = {}
 
     def rules_of(self, model: str) -> ScalingRules:
         """The rules of this model."""
@@ -175,7 +197,8 @@ class LoadMonitor:
         rules = self._of_model.get(view.model, self._rules)
         memories = self._memories.get(view.model)
         if memories is None:
-            memories = self._memories[view.model] = {name: RoleMemory() for name in ROLE_ORDER}
+            known = self._bands.setdefault(rules, {})
+            memories = self._memories[view.model] = {name: RoleMemory(known) for name in ROLE_ORDER}
         for role in view.roles:
             if not memories[role.role].is_quiet(view, role, rules.down_after_ns):
                 break
@@ -183,6 +206,8 @@ class LoadMonitor:
             return ()
         roles = sorted(view.roles, key=lambda role: ROLE_ORDER.index(role.role))
         wants = [self._want(view, role, rules, memories[role.role]) for role in roles]
+        if not any(want.growth for want in wants):
+            return ()
         return _Supply(view, rules).decide(_prescaled(wants, rules))
 
     def no_change_bounds(self, view: ScalingView) -> NoChangeBounds | None:
@@ -218,9 +243,8 @@ class LoadMonitor:
     def _want(self, view: ScalingView, role: RoleView, rules: ScalingRules, memory: RoleMemory) -> _Want:
         need, supply = need_of(view, role, rules), role.supply
         if self._fast:
-            memory.learn(view, role, rules)
+            memory.learn(view, role, supply, rules)
         least, most = within(role, need.least), within(role, need.most)
-        reason = f"{need.why} want {need.least} to {need.most} {role.role} instances, {supply} in supply"
         count = supply
         if least > supply:
             count = within(role, (need.least + need.most + 1) // 2)
@@ -228,7 +252,7 @@ class LoadMonitor:
             memory.below_since_ns = None
         elif _waited(memory, view.now_ns, rules.down_after_ns):
             count = supply - 1
-        return _Want(role, count, min(most, supply), reason)
+        return _Want(role, supply, count, min(most, supply), need)
 
 
 def load_monitor(
@@ -280,11 +304,11 @@ def _prescaled(wants: list[_Want], rules: ScalingRules) -> list[_Want]:
 
 
 def _grown(want: _Want, prefill_growth: int, by: int) -> _Want:
-    count = within(want.view, want.view.supply + by)
+    count = within(want.view, want.supply + by)
     if count <= want.count:
         return want
-    reason = f"prefill grows by {prefill_growth}; {want.reason}"
-    return _Want(want.view, count, want.keep, reason, count - max(want.count, want.view.supply))
+    ahead = count - max(want.count, want.supply)
+    return replace(want, count=count, because=f"prefill grows by {prefill_growth}; ", ahead=ahead)
 
 
 class _Supply:
@@ -310,12 +334,14 @@ class _Supply:
     def _from_present(self, want: _Want) -> int:
         """Resume draining instances, then revive parked ones; returns how many are still missing."""
         missing = max(want.growth, 0)
+        if not missing:
+            return 0
         if "cancel_drain" in self._ways:
             ids = [instance.id for instance in want.view.in_state("draining")][:missing]
-            missing -= self._name("cancel_drain", want.view.role, ids, want.reason)
+            missing -= self._name("cancel_drain", want, ids)
         if "revive" in self._ways:
             ids, self._parked = self._parked[:missing], self._parked[missing:]
-            missing -= self._name("revive", want.view.role, ids, want.reason)
+            missing -= self._name("revive", want, ids)
         return missing
 
     def _mutate(self, wants: dict[Role, _Want], missing: dict[Role, int]) -> int:
@@ -328,16 +354,20 @@ class _Supply:
         if "mutate" not in self._ways or not {"prefill", "decode"} <= wants.keys():
             return 0
         prefill, decode = wants["prefill"], wants["decode"]
-        surplus = prefill.view.supply - prefill.keep
+        now = max(missing["decode"] - decode.ahead, 0)
+        if not now:
+            return 0
+        surplus = prefill.supply - prefill.keep
         movable = _least_busy(prefill.view)[:-1]
         replaced = max(self._spare - missing["prefill"], 0)
-        now = max(missing["decode"] - decode.ahead, 0)
         ids = [instance.id for instance in movable[: min(now, surplus + replaced)]]
-        missing["decode"] -= self._name("mutate", "decode", ids, decode.reason)
+        missing["decode"] -= self._name("mutate", decode, ids)
         missing["prefill"] += max(len(ids) - surplus, 0)
         return len(ids)
 
     def _load(self, want: _Want, missing: int) -> None:
+        if not missing:
+            return
         loads = min(missing, self._spare)
         self._spare -= loads
         reason = want.reason if want.growth > 0 else f"replaces mutated instances; {want.reason}"
@@ -346,7 +376,7 @@ class _Supply:
 
     def _drain(self, want: _Want) -> None:
         ids = [instance.id for instance in _may_go(want.view)[:1]]
-        self._name("drain", want.view.role, ids, want.reason)
+        self._name("drain", want, ids)
 
     def _count(self, act: Act, role: Role, count: int, reason: str) -> None:
         if count:
@@ -354,11 +384,16 @@ class _Supply:
                 ScaleDecision(act=act, model=self._model, role=role, count=count, instances=(), reason=reason)
             )
 
-    def _name(self, act: Act, role: Role, ids: list[int], reason: str) -> int:
+    def _name(self, act: Act, want: _Want, ids: list[int]) -> int:
         if ids:
             self._made.append(
                 ScaleDecision(
-                    act=act, model=self._model, role=role, count=len(ids), instances=tuple(ids), reason=reason
+                    act=act,
+                    model=self._model,
+                    role=want.view.role,
+                    count=len(ids),
+                    instances=tuple(ids),
+                    reason=want.reason,
                 )
             )
         return len(ids)

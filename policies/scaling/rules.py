@@ -167,20 +167,23 @@ def exact(number: float) -> Fraction:
 
 def need_of(view: ScalingView, role: RoleView, rules: ScalingRules) -> Need:
     """The largest of the role's needs; while there is any work at least one instance of each role."""
-    needs = []
-    if role.role != "decode":
-        needs.append(prefill_need(view.backlog_tokens, view.prefill_tokens_per_s, rules.prefill))
-    if role.role != "prefill":
-        needs.append(memory_need(view.kv_tokens, view.kv_tokens_per_instance, rules.memory))
-    if role.role == "decode":
+    kind = role.role
+    if kind == "decode":
+        need = memory_need(view.kv_tokens, view.kv_tokens_per_instance, rules.memory)
         args = view.migrating_tokens, view.kv_tokens_per_s, rules.link, rules.link_rule, role.supply
-        needs.append(link_need(*args))
-    floor = int(view.has_work)
-    return Need(
-        max(floor, *[need.least for need in needs]),
-        max(floor, *[need.most for need in needs]),
-        ", ".join([need.why for need in needs]),
-    )
+        need = _larger(need, link_need(*args))
+    else:
+        need = prefill_need(view.backlog_tokens, view.prefill_tokens_per_s, rules.prefill)
+        if kind == "both":
+            need = _larger(need, memory_need(view.kv_tokens, view.kv_tokens_per_instance, rules.memory))
+    if (need.least and need.most) or not view.has_work:
+        return need
+    return Need(need.least or 1, need.most or 1, need.why)
+
+
+def _larger(one: Need, other: Need) -> Need:
+    """What satisfies both."""
+    return Need(max(one.least, other.least), max(one.most, other.most), f"{one.why}, {other.why}")
 
 
 def within(role: RoleView, count: int) -> int:

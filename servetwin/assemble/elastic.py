@@ -101,10 +101,13 @@ def elastic_of(config: RunConfig, prototypes: Mapping[str, Replica], estimates: 
     copies = make_policy("system/cache", system.cache, sizes_bytes=sizes_bytes, hosts=cluster.hosts)
     scaler = make_policy("system/scaler", system.scaler, estimates=estimates)
     period_ns, signals = _signals_of(config, scaler)
+    estimated = {entry.model: entry for entry in estimates.models}
     setup = ElasticSetup(
         cluster=cluster,
         prototypes={model.name: _with_tp(prototypes[model.name], model.tp) for model in hosted},
-        limits={model.name: _limits(config, model, bounds, estimates, cluster) for model in hosted},
+        limits={
+            model.name: _limits(config, model, bounds, estimated[model.name], cluster) for model in hosted
+        },
         period_ns=period_ns,
         park_ns=round(system.instances.keep_parameters_ms * NS_PER_MS),
         signals=signals,
@@ -192,9 +195,8 @@ def _with_tp(prototype: Replica, tp: int) -> Replica:
 
 
 def _limits(
-    config: RunConfig, model: HostedModel, bounds: Bounds, estimates: Estimates, cluster: ClusterMap
+    config: RunConfig, model: HostedModel, bounds: Bounds, estimated: ModelEstimates, cluster: ClusterMap
 ) -> ModelLimits:
-    model_estimates: ModelEstimates = estimates.of(model.name)
     batch = config.engine.max_num_batched_tokens
     if config.estimates == "artefact":
         shipped = shipped_rates(model.shape_name)
@@ -203,7 +205,7 @@ def _limits(
     else:
         nics = {cluster.ports[gpu].nic: cluster.ports[gpu] for gpu in range(model.tp)}
         link = sum(port.bandwidth_bytes_per_s for port in nics.values())
-        prefill_per_s, kv_tokens = model_estimates.prefill_tokens_per_s, model_estimates.kv_tokens
+        prefill_per_s, kv_tokens = estimated.prefill_tokens_per_s, estimated.kv_tokens
         kv_per_s = ESTIMATE_PROMPT_TOKENS * link / model.kv_bytes.of(ESTIMATE_PROMPT_TOKENS)
     return ModelLimits(
         bounds=bounds,

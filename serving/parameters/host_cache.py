@@ -242,6 +242,8 @@ class HostCaches:
         copies = self._copies[domain]
         room = self.rules.capacity_bytes - self.used_bytes[domain]
         victims: list[Part] = []
+        if room >= size_bytes:
+            return victims
         for part in sorted(copies, key=lambda part: (copies[part].used_ns, part)):
             if room >= size_bytes:
                 break

@@ -1,6 +1,5 @@
 """Asks a scaler, and an arbiter between models, and checks their answers against what they were shown."""
 
-from collections import Counter
 from collections.abc import Sequence
 from math import isnan
 from typing import Any, Final, NoReturn
@@ -117,7 +116,7 @@ class _Check:
         self._policy, self._question, self._view = policy, question, view
         self._roles: dict[object, RoleView] = {role.role: role for role in view.roles}
         self._named = set[int]()
-        self._growth: Counter[Role] = Counter()
+        self._growth = dict[Role, int]()
 
     def decisions(self, answer: tuple[Any, ...]) -> None:
         """Check each decision, then their sum per role. Raises PolicyError."""
@@ -146,9 +145,10 @@ class _Check:
             self._refuse(decision, wrong_reason(decision.reason))
         self._instances(decision, () if act in ("load", "shortage") else self._there(act, role, decision))
         if act in ("load", "cancel_drain", "revive", "mutate"):
-            self._growth[role] += count
+            self._growth[role] = self._growth.get(role, 0) + count
         if act in ("drain", "mutate"):
-            self._growth["prefill" if act == "mutate" else role] -= count
+            shrinks: Role = "prefill" if act == "mutate" else role
+            self._growth[shrinks] = self._growth.get(shrinks, 0) - count
         if act != "limit_batch":  # the same instance may be drained
             self._named.update(instances)
 

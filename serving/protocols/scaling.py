@@ -38,7 +38,7 @@ OBSTACLES: Final[Mapping[Obstacle, str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class InstanceView:
     """One instance.
 
@@ -133,7 +133,7 @@ class ScalingView:
         return self.backlog_tokens + self.kv_tokens + self.migrating_tokens > 0
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class ScaleDecision:
     """One decision for a role of a model.
 

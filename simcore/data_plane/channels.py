@@ -38,8 +38,8 @@ def merged_stages(
         for members in bundles(channels) if bundled else [[channel] for channel in range(len(channels))]:
             own.update(dict.fromkeys(members, len(hops)))
             hop = merged([channels[channel] for channel in members])
-            before = {numbers[stage - 1][channel] for channel in _after(channels, members)}
-            hops.append(replace(hop, after=tuple(sorted(before))))
+            before = tuple(sorted({numbers[stage - 1][channel] for channel in _after(channels, members)}))
+            hops.append(hop if hop.after == before else replace(hop, after=before))
         numbers.append(own)
     needs = [tuple(sorted({numbers[stage][channel] for stage, channel in end})) for end in ends]
     return LoadRoute(tuple(hops), tuple(needs))

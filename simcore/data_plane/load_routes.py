@@ -1,7 +1,7 @@
 """The route of a load: from the endpoints that a controller names to the hops that its bytes cross."""
 
 from collections.abc import Mapping
-from dataclasses import replace
+from math import inf
 
 from hwmodels.errors import HardwareError
 from hwmodels.loading.loader import Loader
@@ -10,7 +10,7 @@ from hwmodels.topology.link import REMOTE, Location, dram, gpu, gpu_ssd, ssd
 from hwmodels.topology.topology import Topology
 from serving.vocabulary.actions import Endpoint, Load
 from simcore.data_plane.channels import LoadRoute, merged_stages
-from simcore.data_plane.shards import sharded_channels
+from simcore.data_plane.shards import channel_of, sharded_channels
 
 
 def load_route(
@@ -29,22 +29,23 @@ def load_route(
     """
     ranks = ranks_of(load, gpus_of)
     if load.shards:
-        cap = loader.rate_bytes_per_s if loader is not None else float("inf")
-        return merged_stages(*sharded_channels(topology, load, gpus_of, ranks, cap), bundled)
+        most = loader.rate_bytes_per_s if loader is not None else inf
+        return merged_stages(*sharded_channels(topology, load, gpus_of, ranks, most), bundled)
     assert len(load.sources) == len(load.targets) == 1, (
         f"load {load.load} has {len(load.sources)} sources and {len(load.targets)} targets without shards: "
         "write shards, or one of each"
     )
     source, target = load.sources[0], load.targets[0]
+    cap = loader.rate_bytes_per_s if loader is not None and source[0] != "replica" else inf
     first, then = list[Hop](), list[Hop]()
     for rank in range(ranks):
         start, end = _place(topology, source, gpus_of, rank, target), _end(target, gpus_of, rank)
         between = dram(topology.host_of(end)) if source[0] in ("ssd", "remote") else end
-        first.append(_channel(topology, start, between, load.load, ranks))
+        share = 1 / ranks
+        first.append(channel_of(topology, topology.path(start, between, load.load), cap, (), share))
         if between != end:
-            then.append(replace(_channel(topology, between, end, load.load, ranks), after=(rank,)))
-    if loader is not None and source[0] != "replica":
-        first = [replace(channel, cap_bytes_per_s=loader.rate_bytes_per_s) for channel in first]
+            path = topology.path(between, end, load.load)
+            then.append(channel_of(topology, path, inf, (rank,), share))
     stages = [first, then] if then else [first]
     return merged_stages(stages, [[(len(stages) - 1, rank) for rank in range(ranks)]], bundled)
 
@@ -57,11 +58,6 @@ def ranks_of(load: Load, gpus_of: Mapping[int, tuple[int, ...]]) -> int:
         f"load {load.load}: replicas of different sizes cannot share a load, as their shards differ"
     )
     return sizes.pop()
-
-
-def _channel(topology: Topology, source: Location, target: Location, spread: int, ranks: int) -> Hop:
-    path = topology.path(source, target, spread)
-    return Hop(path, latency_s=topology.latency_s(path), after=(), share=1 / ranks)
 
 
 def _end(endpoint: Endpoint, gpus_of: Mapping[int, tuple[int, ...]], rank: int) -> Location:

@@ -15,6 +15,9 @@ from serving.vocabulary.layers import Part
 from serving.vocabulary.units import NS_PER_S
 from simcore.data_plane.residency import Residency
 
+Cut = tuple[tuple[Unit, ...], tuple[ParameterChunk, ...]]
+"""The units of a load, and the chunks they are sent in."""
+
 SLACK_NS: Final = 1e-3  # float noise of a time in seconds; a completion is reported at the next whole ns
 
 
@@ -180,20 +183,31 @@ class LoadRun:
 
 
 class Cutter:
-    """The units of each part's parameters, and the chunks they are sent in; ``shapes`` by model."""
+    """The units of each part's parameters, and the chunks they are sent in; ``shapes`` by model.
 
-    __slots__ = ("_found", "_shapes")
+    Models of one shape share them: a thousand models have few shapes.
+    """
+
+    __slots__ = ("_cut", "_found", "_shapes")
 
     def __init__(self, shapes: Mapping[str, Shape]) -> None:
         self._shapes = shapes
-        self._found: dict[tuple[Part, bool], tuple[tuple[Unit, ...], tuple[ParameterChunk, ...]]] = {}
+        self._found: dict[tuple[Part, bool], Cut] = {}
+        self._cut: dict[tuple[Shape, int, int, bool], Cut] = {}
 
-    def cut(self, part: Part, last_embedding: bool) -> tuple[tuple[Unit, ...], tuple[ParameterChunk, ...]]:
+    def cut(self, part: Part, last_embedding: bool) -> Cut:
         """Units and chunks of a load; ``last_embedding``: the embedding comes after the layers."""
         key = part, last_embedding
-        chunks = self._found.get(key)
-        if chunks is None:
+        found = self._found.get(key)
+        if found is None:
+            found = self._found[key] = self._of_shape(part, last_embedding)
+        return found
+
+    def _of_shape(self, part: Part, last_embedding: bool) -> Cut:
+        key = self._shapes[part.model], part.first, part.last, last_embedding
+        found = self._cut.get(key)
+        if found is None:
             units = model_units(self._shapes[part.model], layers=range(part.first, part.last))
             units = layers_first(units) if last_embedding else units
-            chunks = self._found[key] = units, cut_into_chunks(units)
-        return chunks
+            found = self._cut[key] = units, cut_into_chunks(units)
+        return found

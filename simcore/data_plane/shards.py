@@ -39,12 +39,12 @@ def sharded_channels(
             ends[target].append((0, len(channels)))
             cap = shard.rate_bytes_per_s if place.kind == "gpu" else min(shard.rate_bytes_per_s, loader_rate)
             path = topology.path(place, gpu(shard.target_gpu), load.load)
-            channels.append(_channel(topology, path, cap, (), shard.share))
+            channels.append(channel_of(topology, path, cap, (), shard.share))
         after = tuple(range(first, len(channels)))
         for target, source_gpu, lacking in _ring(topology, load, group, parts):
             ends[target].append((1, len(gathers)))
             path = topology.path(gpu(source_gpu), gpu(group[target]), load.load)
-            gathers.append(_channel(topology, path, float("inf"), after, lacking))
+            gathers.append(channel_of(topology, path, float("inf"), after, lacking))
     return ([channels, gathers] if gathers else [channels]), ends
 
 
@@ -104,7 +104,7 @@ def _tree(topology: Topology, shards: Sequence[Shard], group: Sequence[int]) -> 
     """A rank's parameters, sent once by the source and copied into every target."""
     path = topology.broadcast(shards[0].source_gpu, tuple(group))
     cap = sum([shard.rate_bytes_per_s for shard in shards])
-    return _channel(topology, path, cap, (), sum([shard.share for shard in shards]))
+    return channel_of(topology, path, cap, (), sum([shard.share for shard in shards]))
 
 
 def _ring(
@@ -127,7 +127,8 @@ def _ring(
     ]
 
 
-def _channel(
+def channel_of(
     topology: Topology, path: tuple[int, ...], cap: float, after: tuple[int, ...], share: float
 ) -> Hop:
+    """A channel over these links from the ends of the channels ``after``, at most as fast as ``cap``."""
     return Hop(path, cap_bytes_per_s=cap, latency_s=topology.latency_s(path), after=after, share=share)
