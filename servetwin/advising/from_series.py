@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from servetwin.advising.columns import COLUMNS, HITS, REPLICAS, TPOT, column_of
+from servetwin.advising.columns import COLUMNS, HITS, REPLICAS, TPOT, TTFT, column_of
 from servetwin.advising.metric_names import FOUND, LOOKED_UP, METRICS, PER_INSTANCE, metric_of
 from servetwin.advising.record import Record, record_of
 from servetwin.advising.time_series import (
@@ -61,7 +61,8 @@ def record_of_series(place: str, series: Sequence[TimeSeries]) -> Record:
             told.append("replicas: the instances that report metrics")
     if unread:
         told.append(f"not read: {', '.join(dict.fromkeys(unread))}")
-    return record_of(place, at_s, columns, of_instances, told)
+    record = record_of(place, at_s, columns, of_instances, told)
+    return replace(record, measured=_measured(by_metric, at_s))
 
 
 def _refuse_many_models(place: str, series: Sequence[TimeSeries]) -> None:
@@ -189,17 +190,35 @@ def _latencies(kind: str, series: Sequence[TimeSeries], at_s: Floats) -> dict[st
     columns = {}
     if (mean := _mean(series, at_s)) is not None and np.isfinite(mean).any():
         columns[f"{kind}_mean_ms"] = 1000 * mean
-    buckets: dict[float, list[TimeSeries]] = {}
-    for one in series:
-        if one.name.endswith("_bucket") and "le" in one.labels:
-            buckets.setdefault(float(one.labels["le"]), []).append(one)
-    if len(buckets) > 1 and max(buckets) == np.inf:
+    if buckets := _buckets(series):
         limits = sorted(buckets)
         window_s = max(WINDOW_S, 2 * max(one.step_s for some in buckets.values() for one in some))
         counts = np.array([in_window(grown(buckets[limit], at_s), at_s, window_s) for limit in limits])
         for name, share in _QUANTILES.items():
             columns[f"{kind}_{name}_ms"] = 1000 * quantile(share, np.array(limits), counts)
     return columns
+
+
+def _buckets(series: Sequence[TimeSeries]) -> dict[float, list[TimeSeries]]:
+    """Return the series of each bucket by its limit; none if the infinite one or all others are missing."""
+    buckets: dict[float, list[TimeSeries]] = {}
+    for one in series:
+        if one.name.endswith("_bucket") and "le" in one.labels:
+            buckets.setdefault(float(one.labels["le"]), []).append(one)
+    return buckets if len(buckets) > 1 and max(buckets) == np.inf else {}
+
+
+def _measured(by_metric: Mapping[str, list[TimeSeries]], at_s: Floats) -> dict[str, float]:
+    """Return the TTFT P99 of all requests of the record, of the first histogram that has any."""
+    for name, (column, kind) in METRICS.items():
+        buckets = _buckets(by_metric.get(name, ())) if (column, kind) == (TTFT, "histogram") else {}
+        if buckets:
+            limits = sorted(buckets)
+            counts = np.array([grown(buckets[limit], at_s)[-1:] for limit in limits])
+            p99_s = float(quantile(_QUANTILES["p99"], np.array(limits), counts)[0])
+            if np.isfinite(p99_s):
+                return {"ttft_p99_ms": 1000 * p99_s}
+    return {}
 
 
 def _mean(series: Sequence[TimeSeries], at_s: Floats) -> Floats:

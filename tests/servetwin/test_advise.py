@@ -2,13 +2,16 @@
 
 import csv
 import json
+from html import escape
 from pathlib import Path
+from shlex import split
 from typing import Any
 
 import pytest
 
 import servetwin as st
 from servetwin.advising.advise_words import SCALERS
+from servetwin.advising.simulated import NUMBERS
 from servetwin.cli import main as cli
 from servetwin.config.compose.compose import load_config
 from servetwin.config.options import option_groups
@@ -69,18 +72,70 @@ def test_everything_is_written_and_both_modes_are_told(
     assert "dynamo_throughput decides every 180 s" in text, "the record is shorter than its period"
 
 
-def test_the_run_that_is_told_is_the_run_that_was_made(
+def test_the_recorded_instances_are_simulated_beside_what_was_measured(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """Twelve times 100 requests, of which 97 took at most 0.1 s and all at most 0.2 s: P99 is 0.1667 s."""
+    rows = {"0.1": 97, "0.2": 100, "+Inf": 100}
+    count = range(12)
+    known: list[Any] = [
+        answer("kube_deployment_status_replicas", ({}, [2.0] * 12)),
+        *(answer(f"vllm:num_requests_{name}", ({"pod": "a"}, [1.0] * 12)) for name in ("waiting", "running")),
+        answer("vllm:request_success_total", ({"pod": "a"}, [15.0 * at for at in count])),
+        answer("vllm:prompt_tokens_total", ({"pod": "a"}, [1500.0 * at for at in count])),
+        answer("vllm:generation_tokens_total", ({"pod": "a"}, [150.0 * at for at in count])),
+        *(
+            answer(
+                "vllm:time_to_first_token_seconds_bucket",
+                ({"pod": "a", "le": le}, [float(own * at) for at in count]),
+            )
+            for le, own in rows.items()
+        ),
+    ]
+    log = write(tmp_path / "held.json", *known)
+    found = advised(capsys, f"log={log}", "system/scaler=keda", *ITS_SERVICE)
+    held = found["as_recorded"]
+    assert found["measured"]["ttft_p99_ms"] == pytest.approx(166.67, abs=0.01)
+    assert (held["instances"], held["serving"], held["mean"]) == (2, [[0.0, 2]], 2.0)
+    assert held["requests"] == found["scalers"]["keda"]["simulated"]["requests"], "the same arrivals"
+    told = "\n".join(found["assumed"])
+    assert "2 instances throughout, the recorded number" in told and "served well: a TTFT of at most" in told
+    assert cli.run(["advise", f"log={log}", "system/scaler=keda", *ITS_SERVICE, *ALONE]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    rows_of = {
+        name: line
+        for line in lines
+        for name in ("recorded ", "as recorded, simulated ")
+        if line.strip().startswith(name)
+    }
+    assert rows_of["recorded "].endswith("167 ms")
+    assert "100 %" in rows_of["as recorded, simulated "]
+
+
+def test_the_command_of_a_row_gives_its_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "a"
     words = (f"log={ANSWERS}", *ITS_SERVICE, "system/scaler=tokenscale", "seed=3", f"out={out}")
-    told = advised(capsys, *words)["scalers"]["tokenscale"]["simulated"]
-    again = [
-        f"trace.rates={out / 'arrivals.csv'}" if word.startswith("trace.rates=") else word
-        for word in told["words"]
-    ]
-    run = st.simulate(*again)
-    assert run.summary["ttft_ms"] == told["ttft_ms"] and run.summary["control"] == told["control"]
+    assert cli.run(["advise", *words, *ALONE]) == 0
+    text = capsys.readouterr().out
+    told = json.loads((out / "advise.json").read_text(encoding="utf-8"))
+    rows = {"row": told["scalers"]["tokenscale"]["simulated"], "held": told["as_recorded"]}
+    assert f"    {rows['row']['command']}\n" in text
+    page = (out / "report.html").read_text(encoding="utf-8")
+    for name, row in rows.items():
+        program, command, *own = split(row["command"])
+        assert (program, command) == ("servetwin", "simulate") and escape(row["command"]) in page
+        assert cli.run([command, *own, f"out={tmp_path / name}"]) == 0
+        summary = json.loads((tmp_path / name / "summary.json").read_text(encoding="utf-8"))
+        assert {key: summary[key] for key in NUMBERS if key in row} == {
+            key: row[key] for key in NUMBERS if key in row
+        }
+
+
+def test_without_a_folder_no_row_has_a_command(capsys: pytest.CaptureFixture[str]) -> None:
+    words = (f"log={ANSWERS}", *ITS_SERVICE, "system/scaler=keda")
+    assert advised(capsys, *words)["as_recorded"]["command"] is None
+    assert cli.run(["advise", *words, *ALONE]) == 0
+    assert "out=DIR keeps the arrivals" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("scaler", ["kpa", "apa"])
