@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 from pathlib import Path
 from shlex import join
@@ -80,6 +80,7 @@ def answer(options: AdviseWords, scratch: Path, on_done: Callable[[int], None] |
     record = read_record(options.log, options.renamed)
     if fixed := _FIXED_LENGTHS.fullmatch(options.lengths):
         record = with_lengths(record, int(fixed[1]), int(fixed[2]))
+    options, engine = _engine(options, record)
     cluster = _cluster(options, record)
     words = [*cluster, *_start(options, record)]
     trace, no_run = list[str](), "simulate=false"
@@ -113,6 +114,8 @@ def answer(options: AdviseWords, scratch: Path, on_done: Callable[[int], None] |
             *record.told,
             *_told(options, record, next(iter(configs.values())), no_run),
             *_settings(configs, no_run),
+            *engine,
+            *options.told(),
             *(told_of(record, as_recorded.count) if as_recorded else ()),
         ),
         no_run=no_run,
@@ -123,6 +126,27 @@ def answer(options: AdviseWords, scratch: Path, on_done: Callable[[int], None] |
 def _keys(options: AdviseWords) -> list[str]:
     """Return the keys that the user may have written in vain."""
     return [key for key in options.runs if key not in ("uncertainty",)]
+
+
+def _engine(options: AdviseWords, record: Record) -> tuple[AdviseWords, list[str]]:
+    """Return the options with the engine whose metrics were recorded, unless one was given, and what to say.
+
+    A system that cannot have it keeps its own.
+    """
+    if not record.software or {"engine", "engine.software"} & set(options.runs):
+        return options, []
+    chosen = {"engine": "vllm_v1"}
+    if record.software != "vllm":
+        chosen["engine.software"] = record.software
+    taken = replace(options, runs={**chosen, **options.runs})
+    said = " ".join(f"{key}={text}" for key, text in chosen.items())
+    because = f"the record has metrics {record.software}:*"
+    cluster = [] if "cluster" in options.runs else [f"cluster={_CLUSTER.format(hosts=2)}"]
+    try:
+        load_config([*taken.words_of(options.scalers[0]), *cluster, "out=none"], "simulate")
+    except UserError as error:
+        return options, [f"engine: the system's own, though {because}, as {said} does not fit: {error}"]
+    return taken, [f"engine: {said}, as {because} and no engine= was given"]
 
 
 def _cluster(options: AdviseWords, record: Record) -> list[str]:

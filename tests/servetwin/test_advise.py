@@ -10,7 +10,10 @@ from typing import Any
 import pytest
 
 import servetwin as st
-from servetwin.advising.advise_words import SCALERS
+from servetwin.advising.advise_words import SCALERS, advise_words
+from servetwin.advising.answer import answer as answer_of
+from servetwin.advising.columns import columns_word
+from servetwin.advising.read_record import read_record
 from servetwin.advising.simulated import NUMBERS
 from servetwin.cli import main as cli
 from servetwin.config.compose.compose import load_config
@@ -131,6 +134,74 @@ def test_the_command_of_a_row_gives_its_numbers(tmp_path: Path, capsys: pytest.C
         }
 
 
+@pytest.mark.parametrize(
+    ("prefix", "own", "engine", "said"),
+    [
+        ("vllm", (), "vllm_v1", "engine: engine=vllm_v1, as the record has metrics vllm:*"),
+        ("sglang", (), "vllm_v1", "engine: engine=vllm_v1 engine.software=sglang, as the record has"),
+        ("vllm", ("engine=blitz_native",), "blitz_native", ""),
+        (
+            "vllm",
+            ("system=blitzscale", "system.instances.queue=common"),
+            "blitz_native",
+            "engine: the system's own, though",
+        ),
+    ],
+)
+def test_the_engine_is_that_of_the_recorded_metrics(
+    prefix: str, own: tuple[str, ...], engine: str, said: str, tmp_path: Path
+) -> None:
+    waiting = "num_requests_waiting" if prefix == "vllm" else "num_queue_reqs"
+    log = write(
+        tmp_path / "log.json",
+        answer(f"{prefix}:{waiting}", ({"pod": "a"}, [3.0] * 9)),
+        answer("requests_per_s", ({}, [1.0] * 9)),
+    )
+    options = advise_words([f"log={log}", "system/scaler=hpa", "trace.lengths=64x8", *own, *ALONE])
+    found = answer_of(options, tmp_path / "arrivals.csv")
+    (one,) = found.scalers
+    config = load_config([*one.words, "out=none"], "simulate")
+    assert (config.engine.name, one.run is not None and one.run.refused) == (engine, "")
+    assert config.engine.software == (
+        "sglang" if prefix == "sglang" else {"vllm_v1": "vllm"}.get(engine, "blitzscale")
+    )
+    assert [line[: len(said)] for line in found.told if line.startswith("engine: ")] == (
+        [said] if said else []
+    )
+
+
+def test_a_target_is_kedas_threshold_too_and_others_are_named() -> None:
+    words = ["log=x.csv", "system/scaler=kpa,keda,wva_v1,chiron", "system.scaler.target=60"]
+    options = advise_words(words)
+    assert "system.scaler.target=60" in options.words_of("kpa")
+    assert options.words_of("keda")[-1] == "system.scaler.threshold=60"
+    assert options.told() == [
+        "target: system.scaler.target=60 is also keda's threshold, as no system.scaler.threshold= was given; "
+        "system.scaler.target=60 is no parameter of wva_v1 (write system.scaler.kv_threshold= or "
+        "system.scaler.queue_threshold=), chiron"
+    ]
+    own = advise_words([*words, "system.scaler.threshold=8"])
+    assert own.words_of("keda")[-1] == "system.scaler.threshold=8"
+    assert "keda" not in own.told()[0]
+    alone = advise_words(["log=x.csv", "system/scaler=keda", "system.scaler.target=60"])
+    assert alone.words_of("keda")[-1] == "system.scaler.threshold=60"
+
+
+def test_columns_of_a_dashboard_are_read_by_the_word_that_is_told(tmp_path: Path) -> None:
+    log = tmp_path / "grafana.csv"
+    rows = [f"{15 * at},2,{at},3,0,7" for at in range(9)]
+    names = "time,replicas,vllm waiting,running (sum),error rate,pods ready or waiting"
+    log.write_text("\n".join([names, *rows]), encoding="utf-8")
+    (line,) = [line for line in read_record(log, {}).told if line.startswith("not read: ")]
+    word = "columns='[waiting:vllm waiting,running:running (sum)]'"
+    assert line.endswith(f"; to read: {word}")
+    (typed,) = split(word)
+    found = read_record(log, advise_words([f"log={log}", typed]).renamed)
+    assert list(found.columns["waiting"]) == list(range(9)) and found.columns["running"][0] == 3
+    assert columns_word(["vllm waiting", "vllm running"], ["running"]) == "columns=waiting:'vllm waiting'"
+    assert columns_word(["error rate", "up"], []) == ""
+
+
 def test_without_a_folder_no_row_has_a_command(capsys: pytest.CaptureFixture[str]) -> None:
     words = (f"log={ANSWERS}", *ITS_SERVICE, "system/scaler=keda")
     assert advised(capsys, *words)["as_recorded"]["command"] is None
@@ -143,7 +214,12 @@ def test_a_record_of_a_run_gives_the_run_again(
     scaler: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Pods that take 20 s, as Prometheus would have them: a new run has the same arrivals and instances."""
-    service = ("model=llama3_8b", "cluster=blitz_a_2x8", "system.instances.start_total_s=20")
+    service = (
+        "model=llama3_8b",
+        "cluster=blitz_a_2x8",
+        "engine=blitz_native",
+        "system.instances.start_total_s=20",
+    )
     system = ("system=serverlessllm", "system.instances.split=false", "system.instances.queue=per_instance")
     load = (
         "trace=poisson",
