@@ -38,6 +38,7 @@ class AdviseWords:
     """``scalers``: names. ``runs``: the other words, by key. ``parameters``: ``system.scaler.`` keys -> text.
 
     ``renamed``: the file's name of a column -> ours. ``lengths``: trace.lengths, "" if not given.
+    ``assumed_system``: the system if none was given, else "".
     """
 
     log: Path
@@ -48,6 +49,7 @@ class AdviseWords:
     renamed: Mapping[str, str]
     lengths: str
     out: Path | None
+    assumed_system: str
 
     @property
     def runs_simulations(self) -> bool:
@@ -122,6 +124,7 @@ def advise_words(words: Sequence[str]) -> AdviseWords:
         own=own,
         renamed=_renamed(own.get("columns", ())),
         lengths=lengths,
+        assumed_system="" if "system" in runs else _ELASTIC,
         out=Path(out).expanduser().resolve() if out else None,
     )
 

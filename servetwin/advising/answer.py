@@ -90,7 +90,7 @@ def answer(options: AdviseWords, scratch: Path, on_done: Callable[[int], None] |
         write_arrivals(record, scratch)
         trace = trace_words(record, scratch, options.lengths)
     of_scaler = {name: [*options.words_of(name), *words, *trace] for name in options.scalers}
-    configs = {name: load_config([*own, "out=none"], "simulate") for name, own in of_scaler.items()}
+    configs = {name: _config(options, own) for name, own in of_scaler.items()}
     refuse_if_none_reads(map(canonical, _keys(options)), configs.values(), "this advice", readers())
     advices = {name: _advice(options, record, config) for name, config in configs.items()}
     runs: dict[str, Simulated] = {}
@@ -121,6 +121,20 @@ def answer(options: AdviseWords, scratch: Path, on_done: Callable[[int], None] |
         no_run=no_run,
         as_recorded=as_recorded,
     )
+
+
+def _config(options: AdviseWords, words: Sequence[str]) -> RunConfig:
+    """Return the configuration. UserError, which says so where it is about the system that was assumed."""
+    try:
+        return load_config([*words, "out=none"], "simulate")
+    except UserError as error:
+        system = options.assumed_system
+        if not system or f"system={system}" not in str(error):
+            raise
+        raise UserError(
+            f"{error} (advise assumed system={system}, as no system= was given, and it needs a cluster with "
+            "links: cluster=dgx_h100 is of eight H100s)"
+        ) from error
 
 
 def _keys(options: AdviseWords) -> list[str]:

@@ -91,7 +91,7 @@ def columns_word(unread: Sequence[str], known: Collection[str]) -> str:
     pairs = dict[str, str]()
     for name in unread:
         column = _named_in(name)
-        if column and column not in known and not set(name) & set(",:[]{}\"'"):
+        if column and column not in known and not set(name) & set("()*,:[]{}\"'"):
             pairs.setdefault(column, name)
     if len(pairs) == 1:
         ((column, name),) = pairs.items()

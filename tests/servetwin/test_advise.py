@@ -190,10 +190,10 @@ def test_a_target_is_kedas_threshold_too_and_others_are_named() -> None:
 def test_columns_of_a_dashboard_are_read_by_the_word_that_is_told(tmp_path: Path) -> None:
     log = tmp_path / "grafana.csv"
     rows = [f"{15 * at},2,{at},3,0,7" for at in range(9)]
-    names = "time,replicas,vllm waiting,running (sum),error rate,pods ready or waiting"
+    names = "time,replicas,vllm waiting,vllm running,error rate,pods ready or waiting"
     log.write_text("\n".join([names, *rows]), encoding="utf-8")
     (line,) = [line for line in read_record(log, {}).told if line.startswith("not read: ")]
-    word = "columns='[waiting:vllm waiting,running:running (sum)]'"
+    word = "columns='[waiting:vllm waiting,running:vllm running]'"
     assert line.endswith(f"; to read: {word}")
     (typed,) = split(word)
     found = read_record(log, advise_words([f"log={log}", typed]).renamed)
@@ -337,6 +337,10 @@ def test_python_has_the_same_answer() -> None:
         ((f"log={TABLE}", "prefix_hits=3"), "a share from 0 to 1"),
         ((f"log={TABLE}", "models=zipf"), "models= is of single runs"),
         ((f"log={TABLE}", "system=vllm"), "system/scaler"),
+        (
+            (f"log={TABLE}", "model=llama3_8b", "cluster=h100_x8"),
+            "advise assumed system=serverlessllm, as no",
+        ),
     ],
 )
 def test_unusable_words_are_a_sentence(
