@@ -1,6 +1,6 @@
 """The words of ``servetwin advise``: the record, the scalers, and words of every simulated run."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -21,6 +21,10 @@ OWN: Final = {
     "processes": Wanted(int), "json": Wanted(bool), "overwrite": Wanted(bool),
 }  # fmt: skip
 _SCALER, _PARAMETER = "system/scaler", "system.scaler."
+TARGET: Final = f"{_PARAMETER}target"
+THRESHOLD: Final = f"{_PARAMETER}threshold"
+_OF_THRESHOLD: Final = "keda"
+_LIKE_A_TARGET: Final = ("target", "threshold")
 _LOG, _OUT = "log", "out"
 _LENGTHS: Final = "trace.lengths"
 _OF_RECORD: Final = ("trace", "trace.rates", "trace.rate_per_s", "trace.requests", "trace.clients")
@@ -34,6 +38,7 @@ class AdviseWords:
     """``scalers``: names. ``runs``: the other words, by key. ``parameters``: ``system.scaler.`` keys -> text.
 
     ``renamed``: the file's name of a column -> ours. ``lengths``: trace.lengths, "" if not given.
+    ``assumed_system``: the system if none was given, else "".
     """
 
     log: Path
@@ -44,6 +49,7 @@ class AdviseWords:
     renamed: Mapping[str, str]
     lengths: str
     out: Path | None
+    assumed_system: str
 
     @property
     def runs_simulations(self) -> bool:
@@ -56,7 +62,27 @@ class AdviseWords:
             *(f"{key}={text}" for key, text in self.runs.items()),
             f"{_SCALER}={scaler}",
             *(f"{key}={text}" for key, text in self.parameters.items() if _has(scaler, key)),
+            *([f"{THRESHOLD}={self.parameters[TARGET]}"] if self.has_target_as_threshold(scaler) else []),
         ]
+
+    def has_target_as_threshold(self, scaler: str) -> bool:
+        """Whether the given target is this scaler's threshold, of an instance too; none was given."""
+        given = TARGET in self.parameters and THRESHOLD not in self.parameters
+        return given and scaler == _OF_THRESHOLD and _has(scaler, THRESHOLD)
+
+    def told(self) -> list[str]:
+        """Say which scalers a target does not reach, and their own parameters of that kind."""
+        if TARGET not in self.parameters:
+            return []
+        said, word = [], f"{TARGET}={self.parameters[TARGET]}"
+        if any(map(self.has_target_as_threshold, self.scalers)):
+            said.append(f"{word} is also {_OF_THRESHOLD}'s threshold, as no {THRESHOLD}= was given")
+        if others := [name for name in self.scalers if not self._reaches(name)]:
+            said.append(f"{word} is no parameter of {', '.join(map(_with_thresholds, others))}")
+        return [f"target: {'; '.join(said)}"] if said else []
+
+    def _reaches(self, scaler: str) -> bool:
+        return _has(scaler, TARGET) or scaler == _OF_THRESHOLD
 
 
 def advise_words(words: Sequence[str]) -> AdviseWords:
@@ -98,6 +124,7 @@ def advise_words(words: Sequence[str]) -> AdviseWords:
         own=own,
         renamed=_renamed(own.get("columns", ())),
         lengths=lengths,
+        assumed_system="" if "system" in runs else _ELASTIC,
         out=Path(out).expanduser().resolve() if out else None,
     )
 
@@ -137,7 +164,8 @@ def _with_defaults(runs: Mapping[str, str]) -> dict[str, str]:
 
 def _check_parameters(parameters: Mapping[str, str], scalers: Sequence[str]) -> None:
     for key in parameters:
-        if not any(_has(scaler, key) for scaler in scalers):
+        also = key == TARGET and THRESHOLD not in parameters and _OF_THRESHOLD in scalers
+        if not also and not any(_has(scaler, key) for scaler in scalers):
             raise UserError(
                 f"{key} is a parameter of none of {', '.join(scalers)}: leave it out, or name its scaler"
             )
@@ -147,8 +175,19 @@ def _has(scaler: str, key: str) -> bool:
     """Return whether a scaler has a parameter; of a class of the user's own its run says it."""
     if ":" in scaler or scaler not in SCALERS:
         return True
+    return key.removeprefix(_PARAMETER) in _parameters(scaler)
+
+
+def _parameters(scaler: str) -> Collection[str]:
     choices = [Override("system", _ELASTIC), Override(_SCALER, scaler)]
-    return key.removeprefix(_PARAMETER) in option_tree("simulate", choices)["system"]["scaler"]["params"]
+    names: Collection[str] = option_tree("simulate", choices)["system"]["scaler"]["params"]
+    return names
+
+
+def _with_thresholds(scaler: str) -> str:
+    """Return the scaler and what it has in place of a target, if anything."""
+    own = [f"{_PARAMETER}{name}=" for name in _parameters(scaler) if name.endswith(_LIKE_A_TARGET)]
+    return f"{scaler} (write {' or '.join(own)})" if own else scaler
 
 
 def _renamed(pairs: Sequence[str]) -> dict[str, str]:

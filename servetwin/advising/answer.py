@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 from pathlib import Path
+from shlex import join
 from typing import Any, Final
 
 import numpy as np
 
 from servetwin.advising.advice import Advice, advise
 from servetwin.advising.advise_words import AdviseWords
+from servetwin.advising.as_recorded import AsRecorded, count_of, told_of, words_as_recorded
 from servetwin.advising.columns import HITS, KV_USE, OUTPUT, PROMPT, REPLICAS, WAITING
 from servetwin.advising.read_record import read_record
 from servetwin.advising.record import Record, with_lengths
-from servetwin.advising.simulated import Simulated, lacks_for_a_run, simulated, trace_words, write_arrivals
+from servetwin.advising.simulated import (
+    ARRIVALS,
+    Simulated,
+    lacks_for_a_run,
+    simulated,
+    trace_words,
+    write_arrivals,
+)
 from servetwin.assemble import build
 from servetwin.assemble.capabilities import check_capabilities
 from servetwin.assemble.elastic import elastic_of
@@ -27,6 +36,7 @@ from servetwin.config.compose.compose import load_config
 from servetwin.config.compose.unread_keys import readers, refuse_if_none_reads
 from servetwin.config.config import RunConfig
 from servetwin.config.overrides import canonical
+from servetwin.report.number_text import duration
 from servetwin.run.crew import crew, in_order
 from serving.elastic.setup import ElasticParts
 from serving.vocabulary.errors import UserError
@@ -41,7 +51,7 @@ EXACT: Final = "a controller's exact books, which no metric has"
 class OfScaler:
     """What one scaler would have decided, and its simulated run; None where there was none.
 
-    ``command``: the words of that run for ``servetwin simulate``, arrivals and folder left open.
+    ``words``: of that run; ``command_of`` has them for ``servetwin simulate``.
     """
 
     name: str
@@ -52,13 +62,17 @@ class OfScaler:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advised:
-    """``told``: what was taken for what. ``no_run``: why nothing was simulated, "" if it was."""
+    """``told``: what was taken for what. ``no_run``: why nothing was simulated, "" if it was.
+
+    ``as_recorded``: a run of the recorded number of instances; None where nothing was simulated.
+    """
 
     options: AdviseWords
     record: Record
     scalers: tuple[OfScaler, ...]
     told: tuple[str, ...]
     no_run: str
+    as_recorded: AsRecorded | None
 
 
 def answer(options: AdviseWords, scratch: Path, on_done: Callable[[int], None] | None = None) -> Advised:
@@ -66,7 +80,9 @@ def answer(options: AdviseWords, scratch: Path, on_done: Callable[[int], None] |
     record = read_record(options.log, options.renamed)
     if fixed := _FIXED_LENGTHS.fullmatch(options.lengths):
         record = with_lengths(record, int(fixed[1]), int(fixed[2]))
-    words = [*_cluster(options, record), *_start(options, record)]
+    options, engine = _engine(options, record)
+    cluster = _cluster(options, record)
+    words = [*cluster, *_start(options, record)]
     trace, no_run = list[str](), "simulate=false"
     if options.runs_simulations:
         no_run = lacks_for_a_run(record, bool(options.lengths))
@@ -74,14 +90,19 @@ def answer(options: AdviseWords, scratch: Path, on_done: Callable[[int], None] |
         write_arrivals(record, scratch)
         trace = trace_words(record, scratch, options.lengths)
     of_scaler = {name: [*options.words_of(name), *words, *trace] for name in options.scalers}
-    configs = {name: load_config([*own, "out=none"], "simulate") for name, own in of_scaler.items()}
+    configs = {name: _config(options, own) for name, own in of_scaler.items()}
     refuse_if_none_reads(map(canonical, _keys(options)), configs.values(), "this advice", readers())
     advices = {name: _advice(options, record, config) for name, config in configs.items()}
     runs: dict[str, Simulated] = {}
+    as_recorded = None
     if not no_run:
+        count = count_of(record)
+        held = (*words_as_recorded(options, count, cluster), *trace)
         with crew(int(options.own.get("processes", 2))) as submit:
-            tasks = [submit(simulated, tuple(own)) for own in of_scaler.values()]
-            runs = dict(zip(of_scaler, in_order(tasks, on_done), strict=True))
+            tasks = [submit(simulated, tuple(own)) for own in (held, *of_scaler.values())]
+            first, *rest = in_order(tasks, on_done)
+        as_recorded = AsRecorded(count=count, run=first, words=held)
+        runs = dict(zip(of_scaler, rest, strict=True))
     return Advised(
         options=options,
         record=record,
@@ -93,14 +114,53 @@ def answer(options: AdviseWords, scratch: Path, on_done: Callable[[int], None] |
             *record.told,
             *_told(options, record, next(iter(configs.values())), no_run),
             *_settings(configs, no_run),
+            *engine,
+            *options.told(),
+            *(told_of(record, as_recorded.count) if as_recorded else ()),
         ),
         no_run=no_run,
+        as_recorded=as_recorded,
     )
+
+
+def _config(options: AdviseWords, words: Sequence[str]) -> RunConfig:
+    """Return the configuration. UserError, which says so where it is about the system that was assumed."""
+    try:
+        return load_config([*words, "out=none"], "simulate")
+    except UserError as error:
+        system = options.assumed_system
+        if not system or f"system={system}" not in str(error):
+            raise
+        raise UserError(
+            f"{error} (advise assumed system={system}, as no system= was given, and it needs a cluster with "
+            "links: cluster=dgx_h100 is of eight H100s)"
+        ) from error
 
 
 def _keys(options: AdviseWords) -> list[str]:
     """Return the keys that the user may have written in vain."""
     return [key for key in options.runs if key not in ("uncertainty",)]
+
+
+def _engine(options: AdviseWords, record: Record) -> tuple[AdviseWords, list[str]]:
+    """Return the options with the engine whose metrics were recorded, unless one was given, and what to say.
+
+    A system that cannot have it keeps its own.
+    """
+    if not record.software or {"engine", "engine.software"} & set(options.runs):
+        return options, []
+    chosen = {"engine": "vllm_v1"}
+    if record.software != "vllm":
+        chosen["engine.software"] = record.software
+    taken = replace(options, runs={**chosen, **options.runs})
+    said = " ".join(f"{key}={text}" for key, text in chosen.items())
+    because = f"the record has metrics {record.software}:*"
+    cluster = [] if "cluster" in options.runs else [f"cluster={_CLUSTER.format(hosts=2)}"]
+    try:
+        load_config([*taken.words_of(options.scalers[0]), *cluster, "out=none"], "simulate")
+    except UserError as error:
+        return options, [f"engine: the system's own, though {because}, as {said} does not fit: {error}"]
+    return taken, [f"engine: {said}, as {because} and no engine= was given"]
 
 
 def _cluster(options: AdviseWords, record: Record) -> list[str]:
@@ -164,6 +224,11 @@ def _settings(configs: Mapping[str, RunConfig], no_run: str) -> list[str]:
         system, engine = config.system.name, config.engine.name
         other = "" if engine.startswith("vllm") else "; engine=vllm_v1 schedules as vLLM does"
         told.append(f"simulated with: system={system} engine={engine}{other}")
+        slo = config.slo
+        told.append(
+            f"served well: a TTFT of at most {duration(slo.ttft_ms)} and a TPOT of at most "
+            f"{duration(slo.tpot_ms)} (slo={slo.name}; slo.ttft_ms= and slo.tpot_ms= set others)"
+        )
     return told
 
 
@@ -204,7 +269,15 @@ def _told(options: AdviseWords, record: Record, config: RunConfig, no_run: str) 
     return told
 
 
-def command_of(one: OfScaler, arrivals: Sequence[str] = ()) -> list[str]:
-    """Return the words of ``servetwin simulate`` for this run; ``arrivals``: other words of the trace."""
-    rest = [word for word in one.words if not word.startswith("trace.rates=")]
-    return ["servetwin", "simulate", *rest, *arrivals]
+def run_words(words: Sequence[str], out: Path | None) -> list[str]:
+    """Return the words of a run for ``servetwin simulate``; ``out``: the folder that keeps the arrivals."""
+    rates = "trace.rates="
+    return [f"{rates}{out / ARRIVALS}" if out and word.startswith(rates) else word for word in words]
+
+
+def command_of(advised: Advised, run: OfScaler | AsRecorded) -> str:
+    """Return the ``servetwin simulate`` with the numbers of this run; "" if its arrivals are not kept."""
+    out = advised.options.out
+    if out is None or run.run is None or run.run.refused:
+        return ""
+    return join(["servetwin", "simulate", *run_words(run.words, out)])

@@ -1,6 +1,8 @@
 """The columns of a production record: what each holds, and the names under which a CSV file may have it."""
 
 import re
+from collections.abc import Collection, Sequence
+from shlex import quote
 from typing import Final
 
 from serving.vocabulary.errors import UserError
@@ -79,6 +81,44 @@ def column_of(name: str) -> tuple[str, float] | None:
     if column is None or (whole != plain and column not in SHARES):
         return None
     return column, 0.01 if whole != plain else 1.0
+
+
+def columns_word(unread: Sequence[str], known: Collection[str]) -> str:
+    """Return the ``columns=`` that reads columns whose names end with or contain one known name, or "".
+
+    ``unread``: names of the file; ``known``: columns that the record has already.
+    """
+    pairs = dict[str, str]()
+    for name in unread:
+        column = _named_in(name)
+        if column and column not in known and not set(name) & set("()*,:[]{}\"'"):
+            pairs.setdefault(column, name)
+    if len(pairs) == 1:
+        ((column, name),) = pairs.items()
+        return f"columns={column}:{quote(name)}"
+    listed = ",".join(map(":".join, pairs.items()))
+    return f"columns={quote(f'[{listed}]')}" if pairs else ""
+
+
+def _named_in(name: str) -> str:
+    """Return the one column that words of the name are, first of its last words; "" for none or several."""
+    words = re.findall(r"[a-z0-9]+", name.lower())
+    ends = [" ".join(words[at:]) for at in range(1, len(words))]
+    if found := [column for end in ends for column in _plainly(end)]:
+        return found[0]
+    inside = {
+        column
+        for begin in range(len(words))
+        for end in range(begin + 1, len(words))
+        for column in _plainly(" ".join(words[begin:end]))
+    }
+    return inside.pop() if len(inside) == 1 else ""
+
+
+def _plainly(words: str) -> list[str]:
+    """Return the column of this name, if its values are taken as they are; a rate of anything is none."""
+    found = column_of(words) if words != "rate" else None
+    return [found[0]] if found and found[1] == 1.0 else []
 
 
 def check_values(column: str, low: float, high: float, place: str) -> None:

@@ -6,8 +6,8 @@ from typing import Final
 
 import numpy as np
 
-from servetwin.advising.columns import COLUMNS, HITS, REPLICAS, TPOT, column_of
-from servetwin.advising.metric_names import FOUND, LOOKED_UP, METRICS, PER_INSTANCE, metric_of
+from servetwin.advising.columns import COLUMNS, HITS, REPLICAS, TPOT, TTFT, column_of, columns_word
+from servetwin.advising.metric_names import ENGINES, FOUND, LOOKED_UP, METRICS, PER_INSTANCE, metric_of
 from servetwin.advising.record import Record, record_of
 from servetwin.advising.time_series import (
     Floats,
@@ -28,8 +28,11 @@ _MOST_NAMED: Final = 4
 _MODEL: Final = ("model_name", "model")
 
 
-def record_of_series(place: str, series: Sequence[TimeSeries]) -> Record:
-    """Return the record. UserError for series of several models, or without a number of instances."""
+def record_of_series(place: str, series: Sequence[TimeSeries], can_rename: bool = False) -> Record:
+    """Return the record. ``can_rename``: ``columns=`` may say what an unread one is.
+
+    UserError for series of several models, or without a number of instances.
+    """
     _refuse_many_models(place, series)
     _refuse_many_workloads(place, series)
     by_metric, panels, unread = dict[str, list[TimeSeries]](), dict[str, list[TimeSeries]](), list[str]()
@@ -45,9 +48,11 @@ def record_of_series(place: str, series: Sequence[TimeSeries]) -> Record:
             kept.append(one)
     read = [one for some in (*by_metric.values(), *panels.values()) for one in some]
     if not read:
+        word = columns_word(unread, ()) if can_rename else ""
         raise UserError(
             f"{place} has no metric that is known ({', '.join(dict.fromkeys(unread[:4]))}): name vLLM's or "
             f"SGLang's, such as {next(iter(METRICS))}, or a column such as {', '.join(list(COLUMNS)[:4])}"
+            + (f"; or write {word}" if word else "")
         )
     at_s, told = instants_of(read), list[str]()
     columns, of_instances = _columns(by_metric, at_s, told)
@@ -60,8 +65,10 @@ def record_of_series(place: str, series: Sequence[TimeSeries]) -> Record:
         if "ready" not in columns:
             told.append("replicas: the instances that report metrics")
     if unread:
-        told.append(f"not read: {', '.join(dict.fromkeys(unread))}")
-    return record_of(place, at_s, columns, of_instances, told)
+        word = columns_word(unread, columns) if can_rename else ""
+        told.append(f"not read: {', '.join(dict.fromkeys(unread))}" + (f"; to read: {word}" if word else ""))
+    record = record_of(place, at_s, columns, of_instances, told)
+    return replace(record, measured=_measured(by_metric, at_s), software=_software(by_metric))
 
 
 def _refuse_many_models(place: str, series: Sequence[TimeSeries]) -> None:
@@ -189,17 +196,42 @@ def _latencies(kind: str, series: Sequence[TimeSeries], at_s: Floats) -> dict[st
     columns = {}
     if (mean := _mean(series, at_s)) is not None and np.isfinite(mean).any():
         columns[f"{kind}_mean_ms"] = 1000 * mean
-    buckets: dict[float, list[TimeSeries]] = {}
-    for one in series:
-        if one.name.endswith("_bucket") and "le" in one.labels:
-            buckets.setdefault(float(one.labels["le"]), []).append(one)
-    if len(buckets) > 1 and max(buckets) == np.inf:
+    if buckets := _buckets(series):
         limits = sorted(buckets)
         window_s = max(WINDOW_S, 2 * max(one.step_s for some in buckets.values() for one in some))
         counts = np.array([in_window(grown(buckets[limit], at_s), at_s, window_s) for limit in limits])
         for name, share in _QUANTILES.items():
             columns[f"{kind}_{name}_ms"] = 1000 * quantile(share, np.array(limits), counts)
     return columns
+
+
+def _software(by_metric: Mapping[str, list[TimeSeries]]) -> str:
+    """Return the engine of which metrics were read, "" if of none or of both."""
+    prefixes = {name.partition(":")[0] for name, some in by_metric.items() if some}
+    engines = [name for name in ENGINES if name in prefixes]
+    return engines[0] if len(engines) == 1 else ""
+
+
+def _buckets(series: Sequence[TimeSeries]) -> dict[float, list[TimeSeries]]:
+    """Return the series of each bucket by its limit; none if the infinite one or all others are missing."""
+    buckets: dict[float, list[TimeSeries]] = {}
+    for one in series:
+        if one.name.endswith("_bucket") and "le" in one.labels:
+            buckets.setdefault(float(one.labels["le"]), []).append(one)
+    return buckets if len(buckets) > 1 and max(buckets) == np.inf else {}
+
+
+def _measured(by_metric: Mapping[str, list[TimeSeries]], at_s: Floats) -> dict[str, float]:
+    """Return the TTFT P99 of all requests of the record, of the first histogram that has any."""
+    for name, (column, kind) in METRICS.items():
+        buckets = _buckets(by_metric.get(name, ())) if (column, kind) == (TTFT, "histogram") else {}
+        if buckets:
+            limits = sorted(buckets)
+            counts = np.array([grown(buckets[limit], at_s)[-1:] for limit in limits])
+            p99_s = float(quantile(_QUANTILES["p99"], np.array(limits), counts)[0])
+            if np.isfinite(p99_s):
+                return {"ttft_p99_ms": 1000 * p99_s}
+    return {}
 
 
 def _mean(series: Sequence[TimeSeries], at_s: Floats) -> Floats:

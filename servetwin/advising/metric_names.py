@@ -79,6 +79,8 @@ METRICS: Final = {
     "servetwin:arrived_total": Metric(REQUESTS, "rate"),
 }
 """In order of preference where a record has several of one column."""
+ENGINES: Final = ("vllm", "sglang")
+"""What the names of an engine's own metrics begin with, and ``engine.software``."""
 PER_INSTANCE: Final = (WAITING, RUNNING, KV_USE)
 """Columns whose series are of one instance each."""
 PARTS: Final = ("_bucket", "_sum", "_count")

@@ -15,6 +15,7 @@ from servetwin.advising.text import (
     SIMULATED,
     changes,
     clock,
+    commands,
     head,
     lacking,
     remarks,
@@ -53,6 +54,8 @@ def advice_page(advised: Advised, words: str) -> str:
         parts.append(table("Where advice and record differ", names, decided, words=5))
     told = [(name, text) for name, _, text in (line.partition(": ") for line in remarks(advised))]
     parts.append(card("What was taken for what", named_rows(told, "from sources")))
+    if runs := commands(advised):
+        parts.append(table("Commands of the simulated runs", ["row", "command"], runs, words=2))
     parts.append(command(words))
     begun = clock(advised, 0.0)
     return page("Advice", title, f"{begun}, {left_text(advised.record.end_s)}".lstrip(", "), parts, _FOOT)

@@ -33,13 +33,17 @@ class Record:
 
     ``columns``: values at the instants, by a name of ``COLUMNS``; NaN: not known then. ``of_instances``: the
     same of each instance (instances x instants), of those columns of which the file has them. ``told``: what
-    was taken for what, and what was not read, in a sentence each.
+    was taken for what, and what was not read, in a sentence each. ``measured``: ``ttft_p99_ms`` over the
+    whole record, where its histogram is there. ``software``: the engine whose metrics they are, ``vllm`` or
+    ``sglang``; "" where no name says it.
     """
 
     at_s: Floats
     columns: Mapping[str, Floats]
     of_instances: Mapping[str, Floats] = field(default_factory=dict)
     told: tuple[str, ...] = ()
+    measured: Mapping[str, float] = field(default_factory=dict)
+    software: str = ""
 
     @property
     def since_s(self) -> Floats:

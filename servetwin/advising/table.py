@@ -61,7 +61,7 @@ def record_of_table(path: Path, text: bytes, renamed: Mapping[str, str]) -> Reco
         for at, name in enumerate(header)
         if at != time
     ]
-    return record_of_series(str(path), series)
+    return record_of_series(str(path), series, can_rename=True)
 
 
 def _series(

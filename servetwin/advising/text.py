@@ -8,8 +8,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from servetwin.advising.answer import Advised, OfScaler
+from servetwin.advising.answer import Advised, OfScaler, command_of, run_words
+from servetwin.advising.as_recorded import NAME, AsRecorded
 from servetwin.advising.columns import REPLICAS, RUNNING, WAITING
+from servetwin.advising.simulated import Simulated
 from servetwin.advising.steps import Steps, advised_steps, at, mean, recorded_steps, simulated_steps
 from servetwin.report.number_text import NOTHING, counted, duration, is_known, number, share, whole
 from servetwin.run.heartbeat import left_text
@@ -33,11 +35,37 @@ def sentence(advised: Advised) -> str:
     )
     if not decided:
         return f"{text}No scaler could be asked."
-    nearest = max(decided, key=lambda name: decided[name])
+    nearest = nearest_of(advised)
     if len(advised.scalers) == 1:
         return f"{text}{nearest} wants as many at {share(decided[nearest])} of its decisions."
     of_all = f"{len(decided)} of {counted(len(advised.scalers), 'scaler')} could be asked"
     return f"{text}{of_all}; {nearest} agrees most with it, at {share(decided[nearest])} of its decisions."
+
+
+def nearest_of(advised: Advised) -> str:
+    """Return the scaler that agrees most with the record, the first of equal ones; "" if none was asked."""
+    decided = [one for one in advised.scalers if one.advice.decisions]
+    return max(decided, key=_agrees).name if decided else ""
+
+
+def commands(advised: Advised) -> list[tuple[str, str]]:
+    """Return (row, its ``servetwin simulate``) of each simulated run whose arrivals are kept."""
+    held = advised.as_recorded
+    runs = [(NAME, command_of(advised, held))] if held is not None else []
+    runs += [(one.name, command_of(advised, one)) for one in advised.scalers]
+    return [(name, command) for name, command in runs if command]
+
+
+def repeated(advised: Advised) -> list[str]:
+    """Return lines for the console: the command of the nearest scaler's run, or how to get commands."""
+    if advised.no_run:
+        return []
+    if advised.options.out is None:
+        return ["out=DIR keeps the arrivals, and the servetwin simulate command of every simulated row"]
+    if command := dict(commands(advised)).get(nearest_of(advised)):
+        of = f"simulated row of {nearest_of(advised)}; advise.json and report.html have every row's command"
+        return [f"{of}:", f"  {command}"]
+    return []
 
 
 def _agrees(one: OfScaler) -> float:
@@ -55,18 +83,23 @@ def head(advised: Advised) -> list[str]:
 
 
 def rows(advised: Advised) -> list[list[str]]:
-    """Return a row for each scaler that could be asked or ran, after one of the record."""
+    """Return a row for each scaler that could be asked or ran, after those of the record."""
     record, table = advised.record, list[list[str]]()
     steps = recorded_steps(record)
     created = record.since_s, record.columns[REPLICAS]
     first = ["recorded", NOTHING, *_mean_and_most(created, record.end_s), NOTHING]
-    table.append(first + ([] if advised.no_run else [*_mean_and_most(steps, record.end_s), *[NOTHING] * 3]))
+    measured = record.measured.get("ttft_p99_ms")
+    ttft = NOTHING if measured is None else duration(measured)
+    ran = [*_mean_and_most(steps, record.end_s), NOTHING, NOTHING, ttft]
+    table.append(first + ([] if advised.no_run else ran))
+    if (held := advised.as_recorded) is not None:
+        table.append([NAME, *[NOTHING] * 4, *_simulated(held.run, record.end_s)])
     for one in advised.scalers:
         run = one.run
         if one.advice.missing and (run is None or run.refused):
             continue
         line = [one.name, duration(1000 * one.advice.period_s), *_advised(one, record.end_s)]
-        table.append(line if advised.no_run else line + _simulated(one, record.end_s))
+        table.append(line if advised.no_run else line + _simulated(run, record.end_s))
     return table
 
 
@@ -82,8 +115,7 @@ def _advised(one: OfScaler, end_s: float) -> list[str]:
     return [*_mean_and_most(steps, end_s), share(_agrees(one))]
 
 
-def _simulated(one: OfScaler, end_s: float) -> list[str]:
-    run = one.run
+def _simulated(run: Simulated | None, end_s: float) -> list[str]:
     if run is None or run.refused:
         return [NOTHING] * 5
     steps, numbers = simulated_steps(run, end_s), run.numbers
@@ -103,10 +135,13 @@ def _count(value: float) -> str:
 def lacking(advised: Advised) -> list[tuple[str, str]]:
     """Return (scaler, why it could not be asked), and those whose run was refused."""
     lines = [(one.name, why) for one in advised.scalers if (why := _unasked(one, advised.record.end_s))]
+    runs = [(one.name, one.run) for one in advised.scalers]
+    if advised.as_recorded is not None:
+        runs.append((NAME, advised.as_recorded.run))
     return lines + [
-        (one.name, f"has no simulated run: {one.run.refused}")
-        for one in advised.scalers
-        if one.run is not None and one.run.refused
+        (name, f"has no simulated run: {run.refused}")
+        for name, run in runs
+        if run is not None and run.refused
     ]
 
 
@@ -172,7 +207,7 @@ def _cell(value: float) -> str:
 
 def as_data(advised: Advised) -> dict[str, Any]:
     """Return the same as data for programs."""
-    record = advised.record
+    record, held = advised.record, advised.as_recorded
     return {
         "sentence": sentence(advised),
         "log": str(advised.options.log),
@@ -181,15 +216,17 @@ def as_data(advised: Advised) -> dict[str, Any]:
         "columns": list(record.columns),
         "recorded_mean": mean(recorded_steps(record), record.end_s),
         "assumed": remarks(advised),
-        "scalers": {one.name: _data_of(one, record.end_s) for one in advised.scalers},
+        "measured": dict(record.measured),
+        "as_recorded": held and {"instances": held.count, **_data_of_run(advised, held)},
+        "scalers": {one.name: _data_of(advised, one) for one in advised.scalers},
     }
 
 
-def _data_of(one: OfScaler, end_s: float) -> dict[str, Any]:
+def _data_of(advised: Advised, one: OfScaler) -> dict[str, Any]:
     data: dict[str, Any] = {
         "period_s": one.advice.period_s,
         "lacks": list(one.advice.missing),
-        "advised_mean": mean(advised_steps(one.advice), end_s),
+        "advised_mean": mean(advised_steps(one.advice), advised.record.end_s),
         "decisions": len(one.advice.decisions),
         "changes": [
             {"t_s": at_s, "recorded": recorded, "wanted": wanted, "reason": reason}
@@ -197,18 +234,19 @@ def _data_of(one: OfScaler, end_s: float) -> dict[str, Any]:
         ],
     }
     if one.run is not None:
-        data["simulated"] = _data_of_run(one, end_s)
+        data["simulated"] = _data_of_run(advised, one)
     return data
 
 
-def _data_of_run(one: OfScaler, end_s: float) -> Mapping[str, Any]:
+def _data_of_run(advised: Advised, one: OfScaler | AsRecorded) -> Mapping[str, Any]:
     assert one.run is not None
     if one.run.refused:
         return {"refused": one.run.refused}
-    steps = simulated_steps(one.run, end_s)
+    end_s = advised.record.end_s
     return {
-        "mean": mean(steps, end_s),
+        "mean": mean(simulated_steps(one.run, end_s), end_s),
         "serving": [[at_s, count] for at_s, count in one.run.serving],
-        "words": list(one.words),
+        "words": run_words(one.words, advised.options.out),
+        "command": command_of(advised, one) or None,
         **one.run.numbers,
     }

@@ -18,6 +18,7 @@ from servetwin.advising.text import (
     head,
     lacking,
     remarks,
+    repeated,
     rows,
     sentence,
 )
@@ -57,7 +58,7 @@ def asked(options: AdviseWords, command: str) -> tuple[Advised, str]:
 
 
 def _answer(options: AdviseWords, scratch: Path) -> Advised:
-    with heartbeat("advising", len(options.scalers)) as tell:
+    with heartbeat("advising", 1 + len(options.scalers)) as tell:
         return answer(options, scratch / ARRIVALS, tell)
 
 
@@ -67,4 +68,6 @@ def lines_of(result: Advised) -> list[str]:
     lines += [] if result.no_run else [f"  {SIMULATED}"]
     lines += ["", *text_table([head(result), *rows(result)], numbers=True)]
     without = lacking(result)
-    return [*lines, *([""] if without else []), *(f"  {name} {why}" for name, why in without)]
+    lines += [*([""] if without else []), *(f"  {name} {why}" for name, why in without)]
+    run = repeated(result)
+    return [*lines, *([""] if run else []), *(f"  {line}" for line in run)]

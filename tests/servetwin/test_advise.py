@@ -2,13 +2,19 @@
 
 import csv
 import json
+from html import escape
 from pathlib import Path
+from shlex import split
 from typing import Any
 
 import pytest
 
 import servetwin as st
-from servetwin.advising.advise_words import SCALERS
+from servetwin.advising.advise_words import SCALERS, advise_words
+from servetwin.advising.answer import answer as answer_of
+from servetwin.advising.columns import columns_word
+from servetwin.advising.read_record import read_record
+from servetwin.advising.simulated import NUMBERS
 from servetwin.cli import main as cli
 from servetwin.config.compose.compose import load_config
 from servetwin.config.options import option_groups
@@ -69,18 +75,138 @@ def test_everything_is_written_and_both_modes_are_told(
     assert "dynamo_throughput decides every 180 s" in text, "the record is shorter than its period"
 
 
-def test_the_run_that_is_told_is_the_run_that_was_made(
+def test_the_recorded_instances_are_simulated_beside_what_was_measured(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """Twelve times 100 requests, of which 97 took at most 0.1 s and all at most 0.2 s: P99 is 0.1667 s."""
+    rows = {"0.1": 97, "0.2": 100, "+Inf": 100}
+    count = range(12)
+    known: list[Any] = [
+        answer("kube_deployment_status_replicas", ({}, [2.0] * 12)),
+        *(answer(f"vllm:num_requests_{name}", ({"pod": "a"}, [1.0] * 12)) for name in ("waiting", "running")),
+        answer("vllm:request_success_total", ({"pod": "a"}, [15.0 * at for at in count])),
+        answer("vllm:prompt_tokens_total", ({"pod": "a"}, [1500.0 * at for at in count])),
+        answer("vllm:generation_tokens_total", ({"pod": "a"}, [150.0 * at for at in count])),
+        *(
+            answer(
+                "vllm:time_to_first_token_seconds_bucket",
+                ({"pod": "a", "le": le}, [float(own * at) for at in count]),
+            )
+            for le, own in rows.items()
+        ),
+    ]
+    log = write(tmp_path / "held.json", *known)
+    found = advised(capsys, f"log={log}", "system/scaler=keda", *ITS_SERVICE)
+    held = found["as_recorded"]
+    assert found["measured"]["ttft_p99_ms"] == pytest.approx(166.67, abs=0.01)
+    assert (held["instances"], held["serving"], held["mean"]) == (2, [[0.0, 2]], 2.0)
+    assert held["requests"] == found["scalers"]["keda"]["simulated"]["requests"], "the same arrivals"
+    told = "\n".join(found["assumed"])
+    assert "2 instances throughout, the recorded number" in told and "served well: a TTFT of at most" in told
+    assert cli.run(["advise", f"log={log}", "system/scaler=keda", *ITS_SERVICE, *ALONE]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    rows_of = {
+        name: line
+        for line in lines
+        for name in ("recorded ", "as recorded, simulated ")
+        if line.strip().startswith(name)
+    }
+    assert rows_of["recorded "].endswith("167 ms")
+    assert "100 %" in rows_of["as recorded, simulated "]
+
+
+def test_the_command_of_a_row_gives_its_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "a"
     words = (f"log={ANSWERS}", *ITS_SERVICE, "system/scaler=tokenscale", "seed=3", f"out={out}")
-    told = advised(capsys, *words)["scalers"]["tokenscale"]["simulated"]
-    again = [
-        f"trace.rates={out / 'arrivals.csv'}" if word.startswith("trace.rates=") else word
-        for word in told["words"]
+    assert cli.run(["advise", *words, *ALONE]) == 0
+    text = capsys.readouterr().out
+    told = json.loads((out / "advise.json").read_text(encoding="utf-8"))
+    rows = {"row": told["scalers"]["tokenscale"]["simulated"], "held": told["as_recorded"]}
+    assert f"    {rows['row']['command']}\n" in text
+    page = (out / "report.html").read_text(encoding="utf-8")
+    for name, row in rows.items():
+        program, command, *own = split(row["command"])
+        assert (program, command) == ("servetwin", "simulate") and escape(row["command"]) in page
+        assert cli.run([command, *own, f"out={tmp_path / name}"]) == 0
+        summary = json.loads((tmp_path / name / "summary.json").read_text(encoding="utf-8"))
+        assert {key: summary[key] for key in NUMBERS if key in row} == {
+            key: row[key] for key in NUMBERS if key in row
+        }
+
+
+@pytest.mark.parametrize(
+    ("prefix", "own", "engine", "said"),
+    [
+        ("vllm", (), "vllm_v1", "engine: engine=vllm_v1, as the record has metrics vllm:*"),
+        ("sglang", (), "vllm_v1", "engine: engine=vllm_v1 engine.software=sglang, as the record has"),
+        ("vllm", ("engine=blitz_native",), "blitz_native", ""),
+        (
+            "vllm",
+            ("system=blitzscale", "system.instances.queue=common"),
+            "blitz_native",
+            "engine: the system's own, though",
+        ),
+    ],
+)
+def test_the_engine_is_that_of_the_recorded_metrics(
+    prefix: str, own: tuple[str, ...], engine: str, said: str, tmp_path: Path
+) -> None:
+    waiting = "num_requests_waiting" if prefix == "vllm" else "num_queue_reqs"
+    log = write(
+        tmp_path / "log.json",
+        answer(f"{prefix}:{waiting}", ({"pod": "a"}, [3.0] * 9)),
+        answer("requests_per_s", ({}, [1.0] * 9)),
+    )
+    options = advise_words([f"log={log}", "system/scaler=hpa", "trace.lengths=64x8", *own, *ALONE])
+    found = answer_of(options, tmp_path / "arrivals.csv")
+    (one,) = found.scalers
+    config = load_config([*one.words, "out=none"], "simulate")
+    assert (config.engine.name, one.run is not None and one.run.refused) == (engine, "")
+    assert config.engine.software == (
+        "sglang" if prefix == "sglang" else {"vllm_v1": "vllm"}.get(engine, "blitzscale")
+    )
+    assert [line[: len(said)] for line in found.told if line.startswith("engine: ")] == (
+        [said] if said else []
+    )
+
+
+def test_a_target_is_kedas_threshold_too_and_others_are_named() -> None:
+    words = ["log=x.csv", "system/scaler=kpa,keda,wva_v1,chiron", "system.scaler.target=60"]
+    options = advise_words(words)
+    assert "system.scaler.target=60" in options.words_of("kpa")
+    assert options.words_of("keda")[-1] == "system.scaler.threshold=60"
+    assert options.told() == [
+        "target: system.scaler.target=60 is also keda's threshold, as no system.scaler.threshold= was given; "
+        "system.scaler.target=60 is no parameter of wva_v1 (write system.scaler.kv_threshold= or "
+        "system.scaler.queue_threshold=), chiron"
     ]
-    run = st.simulate(*again)
-    assert run.summary["ttft_ms"] == told["ttft_ms"] and run.summary["control"] == told["control"]
+    own = advise_words([*words, "system.scaler.threshold=8"])
+    assert own.words_of("keda")[-1] == "system.scaler.threshold=8"
+    assert "keda" not in own.told()[0]
+    alone = advise_words(["log=x.csv", "system/scaler=keda", "system.scaler.target=60"])
+    assert alone.words_of("keda")[-1] == "system.scaler.threshold=60"
+
+
+def test_columns_of_a_dashboard_are_read_by_the_word_that_is_told(tmp_path: Path) -> None:
+    log = tmp_path / "grafana.csv"
+    rows = [f"{15 * at},2,{at},3,0,7" for at in range(9)]
+    names = "time,replicas,vllm waiting,vllm running,error rate,pods ready or waiting"
+    log.write_text("\n".join([names, *rows]), encoding="utf-8")
+    (line,) = [line for line in read_record(log, {}).told if line.startswith("not read: ")]
+    word = "columns='[waiting:vllm waiting,running:vllm running]'"
+    assert line.endswith(f"; to read: {word}")
+    (typed,) = split(word)
+    found = read_record(log, advise_words([f"log={log}", typed]).renamed)
+    assert list(found.columns["waiting"]) == list(range(9)) and found.columns["running"][0] == 3
+    assert columns_word(["vllm waiting", "vllm running"], ["running"]) == "columns=waiting:'vllm waiting'"
+    assert columns_word(["error rate", "up"], []) == ""
+
+
+def test_without_a_folder_no_row_has_a_command(capsys: pytest.CaptureFixture[str]) -> None:
+    words = (f"log={ANSWERS}", *ITS_SERVICE, "system/scaler=keda")
+    assert advised(capsys, *words)["as_recorded"]["command"] is None
+    assert cli.run(["advise", *words, *ALONE]) == 0
+    assert "out=DIR keeps the arrivals" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("scaler", ["kpa", "apa"])
@@ -88,7 +214,12 @@ def test_a_record_of_a_run_gives_the_run_again(
     scaler: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Pods that take 20 s, as Prometheus would have them: a new run has the same arrivals and instances."""
-    service = ("model=llama3_8b", "cluster=blitz_a_2x8", "system.instances.start_total_s=20")
+    service = (
+        "model=llama3_8b",
+        "cluster=blitz_a_2x8",
+        "engine=blitz_native",
+        "system.instances.start_total_s=20",
+    )
     system = ("system=serverlessllm", "system.instances.split=false", "system.instances.queue=per_instance")
     load = (
         "trace=poisson",
@@ -206,6 +337,10 @@ def test_python_has_the_same_answer() -> None:
         ((f"log={TABLE}", "prefix_hits=3"), "a share from 0 to 1"),
         ((f"log={TABLE}", "models=zipf"), "models= is of single runs"),
         ((f"log={TABLE}", "system=vllm"), "system/scaler"),
+        (
+            (f"log={TABLE}", "model=llama3_8b", "cluster=h100_x8"),
+            "advise assumed system=serverlessllm, as no",
+        ),
     ],
 )
 def test_unusable_words_are_a_sentence(
