@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Final
@@ -59,8 +58,7 @@ def _foot(sweep: SweepRuns) -> str:
 
 def has_intervals(sweep: SweepRuns) -> bool:
     """Return whether any setting has several runs that may differ."""
-    counts = Counter(setting_of(point) for point, _ in sweep.rows())
-    return max(counts.values(), default=0) > 1 and not sweep.seeds_are_one()
+    return bool(sweep.drawn())
 
 
 def remarks(sweep: SweepRuns) -> list[str]:
@@ -104,12 +102,17 @@ def _objectives(sweep: SweepRuns) -> list[str]:
 
 
 def _why_no_interval(sweep: SweepRuns) -> list[str]:
-    if has_intervals(sweep) or len(sweep.points) == 1:
+    copied = sweep.copied()
+    if not copied and (has_intervals(sweep) or len(sweep.points) == 1):
         return []
-    if not sweep.seeds_are_one():
+    if not copied:
         return ["one seed: there is no interval, so what is chance is not known; write several: seed=0,1,2"]
+    where = ""
+    if has_intervals(sweep):
+        first = next(setting for setting in sweep.settings() if setting in copied)
+        where = f" in {counted(len(copied), 'setting')}, first {setting_name(first)}"
     return [
-        "every seed gave the same run, for nothing in it is drawn: there is no interval; write "
+        f"every seed gave the same run{where}, for nothing in it is drawn: there is no interval; write "
         "trace.resample=block trace.block_requests=200 to draw the requests again"
     ]
 
