@@ -21,7 +21,7 @@ from servetwin.sweeps.text import difference_text, interval_text, setting_name
 from serving.vocabulary.errors import UserError
 
 _MOST_ROWS: Final = 60
-_FEW_NUMBERS: Final = 6
+_FEW_NUMBERS: Final = 8
 _SPANS_DECADES: Final = 20  # from this ratio on, use a logarithmic axis
 
 
@@ -144,7 +144,7 @@ def _many(count: int) -> str:
 
 
 def verdicts(sweep: SweepRuns, metrics: Sequence[str]) -> list[str]:
-    """Count settings in which each value of a non-numeric axis is above or below the first, per metric."""
+    """Count settings in which each value of a compared axis is above or below the first, per metric."""
     told_of = [_against(sweep, metric, key) for metric in metrics for key in named_axes(sweep)]
     return [verdict for verdict in told_of if verdict]
 
@@ -193,18 +193,19 @@ def _settings(sweep: SweepRuns, metrics: Sequence[str]) -> str:
 
 
 def named_axes(sweep: SweepRuns) -> list[str]:
-    """Return the axes whose values are compared: those of words that one chooses, such as system.
+    """Return the axes whose values are compared: settings that one chooses, as words or as a few numbers.
 
-    Beside them a trace is a condition, under which choices are compared, and so are a few numbers beside a
-    trace. A sweep over nothing but traces compares these.
+    What is served (``headline.is_given``: loads, traces) is a condition, under which settings are compared. A
+    sweep over nothing but conditions compares those of words, such as traces.
     """
     varied = [axis for axis in sweep.axes if axis.key != SEED and len(axis.texts) > 1]
     words = [axis.key for axis in varied if isinstance(typed(axis.texts)[0], str)]
-    chosen = [axis for axis in varied if not is_given(axis.key)]
-    if named := [axis.key for axis in chosen if axis.key in words]:
-        return named
-    few = [axis.key for axis in chosen if len(axis.texts) <= _FEW_NUMBERS]
-    return few if words and few else words
+    compared = [
+        axis.key
+        for axis in varied
+        if not is_given(axis.key) and (axis.key in words or len(axis.texts) <= _FEW_NUMBERS)
+    ]
+    return compared or [key for key in words if is_given(key)]
 
 
 def _differences_part(sweep: SweepRuns, metrics: Sequence[str]) -> list[str]:
