@@ -90,6 +90,8 @@ def draw(panels: Sequence[Panel], looks: Looks, path: Path) -> None:
 
 
 def _draw_panel(axes: Axes, panel: Panel, looks: Looks) -> None:
+    from matplotlib.ticker import MaxNLocator
+
     for place, line in enumerate(panel.lines):
         if line.shape == "points":
             _draw_points(axes, line, place, len(panel.lines))
@@ -105,7 +107,7 @@ def _draw_panel(axes: Axes, panel: Panel, looks: Looks) -> None:
     else:
         axes.set_ylim(bottom=0, top=1.02 if panel.is_share else None)
         if panel.whole_y:
-            axes.yaxis.get_major_locator().set_params(integer=True)
+            axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     if panel.ticks:
         axes.set_xticks(range(len(panel.ticks)), panel.ticks)
         axes.set_xlim(-0.5, len(panel.ticks) - 0.5)

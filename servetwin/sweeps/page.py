@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from statistics import fmean
 from typing import Final
 
@@ -19,6 +20,8 @@ from servetwin.sweeps.headline import USUAL, headline, is_given
 from servetwin.sweeps.table import SEED, SweepRuns, Values, differences, means, setting_of, typed
 from servetwin.sweeps.text import difference_text, interval_text, setting_name
 from serving.vocabulary.errors import UserError
+from traces.errors import TraceError
+from traces.resampling import stages_warning
 
 _MOST_ROWS: Final = 60
 _FEW_NUMBERS: Final = 8
@@ -67,6 +70,7 @@ def remarks(sweep: SweepRuns) -> list[str]:
         *_starts(sweep),
         *_objectives(sweep),
         *_why_no_interval(sweep),
+        *_shuffled_stages(sweep),
         *_several_gpus(sweep),
         *refusals(sweep),
     ]
@@ -115,6 +119,24 @@ def _why_no_interval(sweep: SweepRuns) -> list[str]:
         f"every seed gave the same run{where}, for nothing in it is drawn: there is no interval; write "
         "trace.resample=block trace.block_requests=200 to draw the requests again"
     ]
+
+
+def _shuffled_stages(sweep: SweepRuns) -> list[str]:
+    """Return the warning of the first point that draws requests again whose trace has stages."""
+    from servetwin.assemble.workload import finished, selected
+    from servetwin.config.compose.compose import load_config
+
+    for point, _ in sweep.rows():
+        if not any(word.startswith("trace.resample=") for word in point.words):
+            continue
+        try:
+            trace = load_config([*point.words, "out=none"], "simulate").trace
+            if trace.resample is not None:
+                whole = finished(replace(trace, resample=None, clients=None), 0, selected(trace, 0))
+                return [warning] if (warning := stages_warning(whole)) else []
+        except (UserError, TraceError):  # ran earlier, when a file of its words existed
+            return []
+    return []
 
 
 def _several_gpus(sweep: SweepRuns) -> list[str]:

@@ -306,6 +306,24 @@ def test_what_draws_on_a_recorded_trace_is_run_with_every_seed(
     assert same_by_seed(points) == ({} if first_draws else {1: 0})
 
 
+@pytest.mark.parametrize(("gap_s", "is_told"), [(0.2, True), (0.05, False)])
+def test_stages_that_drawing_again_shuffles_are_told(
+    gap_s: float, is_told: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By a sweep and by a single run: half of the requests come at 20 per second, half at 5 (or at 20)."""
+    times = [place * 0.05 for place in range(100)]
+    times += [times[-1] + (place + 1) * gap_s for place in range(100)]
+    rows = "\n".join(f"{at:.2f},100,10" for at in times)
+    (tmp_path / "t.csv").write_text(f"arrival_s,prompt_tokens,output_tokens\n{rows}\n")
+    words = ["trace=file", f"trace.path={tmp_path / 't.csv'}", "trace.resample=block", "cluster=a100_x1"]
+    assert cli.run(["sweep", *words, "seed=0,1", "processes=1", f"out={tmp_path / 's'}"]) == 0
+    swept = " ".join(capsys.readouterr().out.split())
+    assert cli.run(["simulate", *words, "uncertainty=off", f"out={tmp_path / 'one'}"]) == 0
+    alone = " ".join(capsys.readouterr().out.split())
+    sentence = "drawing again shuffles such stages: for an answer about this trace leave trace.resample out"
+    assert (sentence in swept, sentence in alone) == (is_told, is_told)
+
+
 def test_arrivals_that_a_reader_draws_are_run_with_every_seed(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("prompt_tokens,output_tokens\n" + "100,10\n" * 20)
     words = ["trace=file", f"trace.path={tmp_path / 't.csv'}", "trace.rate_per_s=5", "cluster=a100_x2"]
