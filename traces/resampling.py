@@ -8,6 +8,8 @@ with dependent data, Biometrika 82 (1995), find best for the variance of a mean.
 
 from __future__ import annotations  # numpy.random is loaded only where something is drawn
 
+from typing import Final
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -16,6 +18,11 @@ from traces.errors import TraceError
 from traces.scaling import apart, unshared
 from traces.streams import stream
 from traces.workload import COLUMNS, LONGEST_NS, MAX_ROWS, Workload, taken
+
+# Our choice: a load that doubles lasts long enough in an eighth of the trace to be a stage of it.
+_SECTIONS: Final = 8
+_STRONGLY: Final = 2.0
+_ERRORS: Final = 4.0  # standard errors of a difference of two counts, beyond which it is not chance
 
 
 def block_rows(requests: int) -> int:
@@ -54,7 +61,25 @@ def resampled(workload: Workload, seed: int, rows_per_block: int | None = None) 
         "session": apart(columns["session"], copy),
     }
     label = f"requests drawn again in blocks of {size} (moving-block bootstrap, seed {seed})"
-    return workload.labelled(label, **columns)
+    drawn = workload.labelled(label, **columns)
+    return drawn.labelled(warning) if (warning := stages_warning(workload)) else drawn
+
+
+def stages_warning(workload: Workload) -> str:
+    """A sentence if the trace has stages of very different load, whose order drawing again loses; else "".
+
+    Compares the counts of eighths of its time: strongly and more than by chance (both counts as Poisson's).
+    """
+    arrival_ns = workload.arrival_ns
+    counts = np.histogram(arrival_ns, bins=_SECTIONS)[0]
+    least, most = int(counts.min()), int(counts.max())
+    if most < _STRONGLY * least or most - least < _ERRORS * (most + least) ** 0.5:
+        return ""
+    return (
+        f"an eighth of the trace's time has {most} requests and another {least}, and drawing again shuffles "
+        "such stages: for an answer about this trace leave trace.resample out and pair runs of the trace "
+        "itself with servetwin compare"
+    )
 
 
 def _drawn_rows(count: int, size: int, seed: int) -> NDArray[np.int64]:

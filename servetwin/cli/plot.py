@@ -11,7 +11,7 @@ from servetwin.cli.process import tell
 from servetwin.config.overrides import Wanted, echo
 from servetwin.plotting.draw import Looks, check_style, draw, width_of
 from servetwin.plotting.of_runs import KINDS, LATENCIES, named_run
-from servetwin.plotting.of_tables import MEANS, POINTS, of_reproduction, of_sweep
+from servetwin.plotting.of_tables import MEANS, POINTS, of_reproduction, of_sweeps
 from servetwin.plotting.panel import Panel
 from servetwin.report.picture import require_picture
 from serving.vocabulary.errors import UserError
@@ -65,17 +65,17 @@ def _lists(words: Sequence[str]) -> list[str]:
 
 
 def _panels(folders: Sequence[Path], own: Mapping[str, Any]) -> list[Panel]:
-    """Return what the folders show: a sweep and a reproduction alone, runs beside each other."""
+    """Return what the folders show: sweeps in common panels, runs beside each other, a reproduction alone."""
     first, metrics = folders[0], own.get("metric", [])
-    if (first / MEANS).is_file() or (first / POINTS).is_file():
+    if all((folder / MEANS).is_file() for folder in folders):
+        return of_sweeps(folders, metrics, own.get("x", ""), own.get("by", []), own.get("labels", []))
+    if table := next((folder for folder in folders if _is_table(folder)), None):
         if len(folders) > 1:
-            raise UserError(f"{first} is no run: only runs are plotted beside each other; {_HINT}")
-        if "labels" in own:
             raise UserError(
-                "labels= names runs, and the lines of a table are its settings: leave labels= out"
+                f"{table} is no run: only runs, or only sweeps, are plotted beside each other; {_HINT}"
             )
-        if (first / MEANS).is_file():
-            return of_sweep(first, metrics, own.get("x", ""), own.get("by", []))
+        if "labels" in own:
+            raise UserError("labels= names runs and lines of sweeps: leave it out for a reproduction")
         return of_reproduction(first, own.get("figure", []))
     for folder in folders:
         if not (folder / "requests.parquet").is_file():
@@ -90,3 +90,8 @@ def _panels(folders: Sequence[Path], own: Mapping[str, Any]) -> list[Panel]:
         raise UserError(f"labels= has {len(labels)} names for {len(folders)} runs: write one for each")
     runs = [named_run(folder, label) for folder, label in zip(folders, labels, strict=True)]
     return KINDS[own.get("kind", "latency")](runs, metrics)
+
+
+def _is_table(folder: Path) -> bool:
+    """Return whether the folder is of a sweep or a reproduction."""
+    return (folder / MEANS).is_file() or (folder / POINTS).is_file()

@@ -1,6 +1,7 @@
 """Executes a sweep, reports its progress, writes its tables and its page."""
 
 import json
+import sys
 from collections.abc import Sequence
 from shlex import join
 from typing import Any, Final
@@ -19,10 +20,19 @@ from servetwin.sweeps.launch import Launch
 from servetwin.sweeps.outcome import PointOutcome
 from servetwin.sweeps.page import has_intervals, named_axes, remarks, sweep_page
 from servetwin.sweeps.points import Point, points_of
+from servetwin.sweeps.same_by_seed import same_by_seed
 from servetwin.sweeps.search import best, searched
 from servetwin.sweeps.sweep_folder import SHARDS, SweepFolder
 from servetwin.sweeps.sweep_words import SweepWords, first_words, sweep_words
-from servetwin.sweeps.table import METRICS, SweepRuns, differences, means, write_means, write_table
+from servetwin.sweeps.table import (
+    METRICS,
+    SweepRuns,
+    differences,
+    means,
+    setting_of,
+    write_means,
+    write_table,
+)
 from servetwin.sweeps.text import difference_text, interval_text, setting_name
 from serving.vocabulary.errors import PlaceError, UserError
 
@@ -70,13 +80,28 @@ def sweep_of(options: SweepWords, folder: SweepFolder) -> SweepRuns:
     points = points_of(plain, axes)
     folder.tell({"words": list(options.runs), "points": len(points)})
     outcomes = folder.known(points)
-    missing = [point for point in points if point.place not in outcomes]
-    with heartbeat("sweep", len(points), len(outcomes)) as tell:
+    copies = same_by_seed(points)
+    if copies and len(outcomes) < len(points) - len(copies):
+        _tell_copies(points, len(copies))
+    missing = [point for point in points if point.place not in outcomes and point.place not in copies]
+    with heartbeat("sweep", len(missing) + len(outcomes), len(outcomes)) as tell:
         for point, outcome in launch_of(options, folder).carry_out(missing):
             folder.keep(point, outcome)
             outcomes[point.place] = outcome
             tell(len(outcomes))
-    return _swept(axes, points, outcomes)
+    return _swept(axes, points, outcomes | {place: outcomes[first] for place, first in copies.items()})
+
+
+def _tell_copies(points: Sequence[Point], copies: int) -> None:
+    """Say before the runs that seeds change nothing, and what draws."""
+    where = "" if copies == len(points) - len({setting_of(point) for point in points}) else " in part of it"
+    print(
+        f"every seed gives the same run{where}, for the seed draws nothing there: {len(points) - copies} of "
+        f"{counted(len(points), 'point')} are run, and the others are their copies, without an interval; "
+        "trace.resample=block draws the requests of a recorded trace again by seed",
+        file=sys.stderr,
+        flush=True,
+    )
 
 
 def launch_of(options: SweepWords, folder: SweepFolder) -> Launch:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 TABLE: Final = "sweep.parquet"
 ABOUT: Final = "sweep.json"
 REFUSED: Final = "refused"
+ABSENT: Final = "not there"
 Values = tuple[tuple[str, Any], ...]
 
 
@@ -114,14 +115,21 @@ def _text(value: Any) -> str:
 
 @lru_cache(maxsize=4096)
 def _configured_value(folder: Path, words: tuple[str, ...], key: str) -> Any:
-    """Return the value that a run with these words has for a key that the user did not write."""
+    """Return the value that a run with these words has for a key that the user did not write.
+
+    ABSENT where it has no such key: a scaler's parameter under a system without that scaler.
+    """
     from servetwin.config.compose.compose import load_config
     from servetwin.config.compose.value_of import value_of
 
     try:
-        return plain_value(value_of(load_config([*words, "out=none"], "simulate"), key))
+        config = load_config([*words, "out=none"], "simulate")
     except (UserError, HardwareError, TraceError, LookupError) as error:
         raise UserError(
             f"the {key} of the points of {folder} is unknown ({error}): run its command again with "
             f"{key}=VALUE"
         ) from error
+    try:
+        return plain_value(value_of(config, key))
+    except (LookupError, AttributeError):  # a part of the key is missing, or null
+        return ABSENT

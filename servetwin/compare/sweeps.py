@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from servetwin.compare.sweep_table import SweepTable, Values, sweep_table, words_apart
 from servetwin.sweeps.confidence import Interval, interval_of
+from servetwin.sweeps.headline import is_given
 from servetwin.sweeps.table import METRICS, SEED
 from serving.vocabulary.errors import UserError
 
@@ -54,21 +55,46 @@ def sweeps_beside(folders: Sequence[Path], names: Sequence[str]) -> SweepsBeside
     for setting, of in rows.items():
         runs = [_numbers(first, row, metrics) for row in of]
         means[setting] = _means([run for run, _ in _distinct_seeds([(run, run) for run in runs])])
-    return SweepsBeside(
-        tuple(names), metrics, means, tuple(_against(first, other, metrics) for other in rest)
+    against = tuple(_against(first, other, metrics) for other in rest)
+    return SweepsBeside(_named(names, tables), metrics, means, against)
+
+
+def _named(names: Sequence[str], tables: Sequence[SweepTable]) -> tuple[str, ...]:
+    """Return the names with the values of settings of which another sweep has none in common."""
+    keys = list(dict.fromkeys(axis for table in tables for axis in table.axes if not _is_condition(axis)))
+    places = [_places(table, keys) for table in tables]
+    apart = [key for key in keys if any(_are_apart(places[0], other, key) for other in places[1:])]
+    if not apart:
+        return tuple(names)
+    values = [{key: _values(of, key) for key in apart} for of in places]
+    return tuple(
+        f"{name} ({', '.join(f'{key}={_several(of[key])}' for key in apart)})"
+        for name, of in zip(names, values, strict=True)
     )
 
 
+def _are_apart(ours: Iterable[Values], theirs: Iterable[Values], key: str) -> bool:
+    return not _values(ours, key).keys() & _values(theirs, key).keys()
+
+
 def _against(first: SweepTable, other: SweepTable, metrics: Sequence[str]) -> Against:
-    """Match points by their values of every key that either sweep varies."""
+    """Match points by their values of every key that either sweep varies.
+
+    A setting of which they share no value is what is compared: points are then matched without it.
+    """
     keys = list(dict.fromkeys((*first.axes, *other.axes)))
     ours, theirs = _places(first, keys), _places(other, keys)
-    shared = [values for values in ours if values in theirs]
-    if not shared:
+    keys = [key for key in keys if _is_condition(key) or not _are_apart(ours, theirs, key)]
+    of_other = _by(keys, theirs)
+    pairs = {row: (values, of_other.get(_only(keys, values), ())) for values, row in ours.items()}
+    for values, rows in pairs.values():
+        if len(rows) > 1:
+            raise UserError(_ambiguous(first, other, keys, values))
+    of_first = {row: rows[0] for row, (_, rows) in pairs.items() if rows}
+    if not of_first:
         raise UserError(
             f"{first.folder} and {other.folder} have no point in common: {_why(keys, ours, theirs)}"
         )
-    of_first = {ours[values]: theirs[values] for values in shared}
     means, apart = dict[Values, dict[str, Interval]](), dict[Values, dict[str, Interval]]()
     for setting, seeds in _rows_by_setting(first, of_first).items():
         rows = [(at, of_first[at]) for at in seeds.values()]
@@ -76,12 +102,40 @@ def _against(first: SweepTable, other: SweepTable, metrics: Sequence[str]) -> Ag
             [(_numbers(first, at, metrics), _numbers(other, to, metrics)) for at, to in rows]
         )
         means[setting], apart[setting] = _means([to for _, to in pairs]), _apart(pairs)
-    left_out = len(ours) - len(shared), len(theirs) - len(shared)
-    return Against(len(shared), left_out, means, apart, words_apart(first, other))
+    left_out = len(ours) - len(of_first), len(theirs) - len(set(of_first.values()))
+    return Against(len(of_first), left_out, means, apart, words_apart(first, other))
 
 
 def _places(table: SweepTable, keys: Sequence[str]) -> dict[Values, int]:
     return {table.values_at(row, keys): row for row in range(len(table.frame))}
+
+
+def _is_condition(key: str) -> bool:
+    return key == SEED or is_given(key)
+
+
+def _values(places: Iterable[Values], key: str) -> dict[Any, None]:
+    return {dict(values)[key]: None for values in places}
+
+
+def _only(keys: Sequence[str], values: Values) -> Values:
+    return tuple(pair for pair in values if pair[0] in keys)
+
+
+def _by(keys: Sequence[str], places: Mapping[Values, int]) -> dict[Values, list[int]]:
+    rows: dict[Values, list[int]] = {}
+    for values, row in places.items():
+        rows.setdefault(_only(keys, values), []).append(row)
+    return rows
+
+
+def _ambiguous(first: SweepTable, other: SweepTable, keys: Sequence[str], values: Values) -> str:
+    """Return the sentence for a point of the first sweep that several of the other could be paired with."""
+    several = " and ".join(key for key, _ in values if key not in keys)
+    return (
+        f"{first.folder} and {other.folder} share no value of {several}, and {other.folder} has several "
+        f"settings of it: name {other.folder} first, or sweep each of its settings into a folder of its own"
+    )
 
 
 def _rows_by_setting(table: SweepTable, rows: Iterable[int]) -> dict[Values, dict[Any, int]]:
@@ -123,7 +177,7 @@ def _apart(pairs: Sequence[tuple[Numbers, Numbers]]) -> dict[str, Interval]:
 def _why(keys: Sequence[str], ours: Mapping[Values, int], theirs: Mapping[Values, int]) -> str:
     """Return the first key without a common value, and what to do."""
     for key in keys:
-        left, other = ({dict(values)[key]: None for values in side} for side in (ours, theirs))
+        left, other = _values(ours, key), _values(theirs, key)
         if not left.keys() & other.keys():
             return (
                 f"{key} is {_several(left)} and {_several(other)}: compare sweeps over the same values of it"

@@ -22,6 +22,7 @@ WIDTHS: Final = {"column": 3.33, "page": 7.0}
 _PANEL_HEIGHT: Final = 0.62  # of a panel's width
 _POINTS: Final = 8  # of text: what a paper's captions have
 _MOST_ACROSS: Final = 3
+_SPREAD: Final = 0.5  # of the distance of two places: what the points of one place take
 _MARKERS: Final = "osD^v<>PX*"
 # Colours that readers without full colour vision tell apart (Okabe and Ito 2008), dark ones first.
 _COLORS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#000000", "#e69f00", "#56b4e9")
@@ -89,8 +90,13 @@ def draw(panels: Sequence[Panel], looks: Looks, path: Path) -> None:
 
 
 def _draw_panel(axes: Axes, panel: Panel, looks: Looks) -> None:
+    from matplotlib.ticker import MaxNLocator
+
     for place, line in enumerate(panel.lines):
-        _draw_line(axes, line, place)
+        if line.shape == "points":
+            _draw_points(axes, line, place, len(panel.lines))
+        else:
+            _draw_line(axes, line, place)
     axes.set(title=panel.title, xlabel=panel.x_label, ylabel=panel.y_label)
     if panel.log_x or "x" in looks.log:
         axes.set_xscale("log")
@@ -100,8 +106,11 @@ def _draw_panel(axes: Axes, panel: Panel, looks: Looks) -> None:
         _name_ticks(axes.yaxis)
     else:
         axes.set_ylim(bottom=0, top=1.02 if panel.is_share else None)
+        if panel.whole_y:
+            axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     if panel.ticks:
         axes.set_xticks(range(len(panel.ticks)), panel.ticks)
+        axes.set_xlim(-0.5, len(panel.ticks) - 0.5)
     if len(panel.lines) > 1:
         axes.legend(frameon=False)
 
@@ -121,3 +130,19 @@ def _draw_line(axes: Axes, line: Line, place: int) -> None:
     (drawn,) = axes.plot(line.x, line.y, marker=marker, drawstyle=style, label=line.label)
     if line.low and any(low != high for low, high in zip(line.low, line.high, strict=True)):
         axes.fill_between(line.x, line.low, line.high, color=drawn.get_color(), alpha=0.15, linewidth=0)
+
+
+def _draw_points(axes: Axes, line: Line, place: int, lines: int) -> None:
+    """Draw points with error bars, those of several lines beside each other at each place."""
+    beside = _SPREAD * (place - (lines - 1) / 2) / lines
+    ends = zip(line.y, line.low, line.high, strict=True) if line.low else ()
+    bars = [(y - low, high - y) for y, low, high in ends]
+    axes.errorbar(
+        [x + beside for x in line.x],
+        line.y,
+        yerr=list(zip(*bars, strict=True)) if any(below == below for below, _ in bars) else None,
+        fmt=_MARKERS[place % len(_MARKERS)],
+        capsize=2,
+        elinewidth=1,
+        label=line.label,
+    )

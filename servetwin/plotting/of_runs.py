@@ -92,7 +92,10 @@ def instances(runs: Sequence[NamedRun], metrics: Sequence[str]) -> list[Panel]:
         else:
             times, held = at_common_times(steps)
             lines.append(_steps(run.label, times, np.sum(list(held.values()), axis=0), span_s))
-    return [Panel(title="Instances", x_label="time (s)", y_label="instances", lines=tuple(lines))]
+    panel = Panel(
+        title="Instances", x_label="time (s)", y_label="instances", lines=tuple(lines), whole_y=True
+    )
+    return [panel]
 
 
 def _steps(label: str, x: Any, y: Any, span_s: float) -> Line:

@@ -9,7 +9,8 @@ from typing import Literal
 class Line:
     """Points of one line in order of x; ``low`` and ``high``: ends of an interval at each point, if known.
 
-    ``shape``: ``line`` from point to point, or ``steps`` that hold a value until the next x.
+    ``shape``: ``line`` from point to point, ``steps`` that hold a value until the next x, or ``points``
+    alone, where x is no quantity.
     """
 
     label: str
@@ -17,7 +18,7 @@ class Line:
     y: Sequence[float]
     low: Sequence[float] = ()
     high: Sequence[float] = ()
-    shape: Literal["line", "steps"] = "line"
+    shape: Literal["line", "steps", "points"] = "line"
     marked: bool = False
 
 
@@ -25,7 +26,7 @@ class Line:
 class Panel:
     """One set of axes. ``ticks``: names of the places 0, 1, ... where x is no quantity.
 
-    ``is_share``: y is at most 1.
+    ``is_share``: y is at most 1. ``whole_y``: y counts things, so its ticks are whole numbers.
     """
 
     title: str
@@ -36,3 +37,4 @@ class Panel:
     log_y: bool = False
     ticks: tuple[str, ...] = ()
     is_share: bool = False
+    whole_y: bool = False

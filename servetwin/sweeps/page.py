@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from statistics import fmean
 from typing import Final
 
@@ -20,9 +20,11 @@ from servetwin.sweeps.headline import USUAL, headline, is_given
 from servetwin.sweeps.table import SEED, SweepRuns, Values, differences, means, setting_of, typed
 from servetwin.sweeps.text import difference_text, interval_text, setting_name
 from serving.vocabulary.errors import UserError
+from traces.errors import TraceError
+from traces.resampling import stages_warning
 
 _MOST_ROWS: Final = 60
-_FEW_NUMBERS: Final = 6
+_FEW_NUMBERS: Final = 8
 _SPANS_DECADES: Final = 20  # from this ratio on, use a logarithmic axis
 
 
@@ -59,8 +61,7 @@ def _foot(sweep: SweepRuns) -> str:
 
 def has_intervals(sweep: SweepRuns) -> bool:
     """Return whether any setting has several runs that may differ."""
-    counts = Counter(setting_of(point) for point, _ in sweep.rows())
-    return max(counts.values(), default=0) > 1 and not sweep.seeds_are_one()
+    return bool(sweep.drawn())
 
 
 def remarks(sweep: SweepRuns) -> list[str]:
@@ -69,6 +70,7 @@ def remarks(sweep: SweepRuns) -> list[str]:
         *_starts(sweep),
         *_objectives(sweep),
         *_why_no_interval(sweep),
+        *_shuffled_stages(sweep),
         *_several_gpus(sweep),
         *refusals(sweep),
     ]
@@ -104,14 +106,37 @@ def _objectives(sweep: SweepRuns) -> list[str]:
 
 
 def _why_no_interval(sweep: SweepRuns) -> list[str]:
-    if has_intervals(sweep) or len(sweep.points) == 1:
+    copied = sweep.copied()
+    if not copied and (has_intervals(sweep) or len(sweep.points) == 1):
         return []
-    if not sweep.seeds_are_one():
+    if not copied:
         return ["one seed: there is no interval, so what is chance is not known; write several: seed=0,1,2"]
+    where = ""
+    if has_intervals(sweep):
+        first = next(setting for setting in sweep.settings() if setting in copied)
+        where = f" in {counted(len(copied), 'setting')}, first {setting_name(first)}"
     return [
-        "every seed gave the same run, for nothing in it is drawn: there is no interval; write "
+        f"every seed gave the same run{where}, for nothing in it is drawn: there is no interval; write "
         "trace.resample=block trace.block_requests=200 to draw the requests again"
     ]
+
+
+def _shuffled_stages(sweep: SweepRuns) -> list[str]:
+    """Return the warning of the first point that draws requests again whose trace has stages."""
+    from servetwin.assemble.workload import finished, selected
+    from servetwin.config.compose.compose import load_config
+
+    for point, _ in sweep.rows():
+        if not any(word.startswith("trace.resample=") for word in point.words):
+            continue
+        try:
+            trace = load_config([*point.words, "out=none"], "simulate").trace
+            if trace.resample is not None:
+                whole = finished(replace(trace, resample=None, clients=None), 0, selected(trace, 0))
+                return [warning] if (warning := stages_warning(whole)) else []
+        except (UserError, TraceError):  # ran earlier, when a file of its words existed
+            return []
+    return []
 
 
 def _several_gpus(sweep: SweepRuns) -> list[str]:
@@ -141,7 +166,7 @@ def _many(count: int) -> str:
 
 
 def verdicts(sweep: SweepRuns, metrics: Sequence[str]) -> list[str]:
-    """Count settings in which each value of a non-numeric axis is above or below the first, per metric."""
+    """Count settings in which each value of a compared axis is above or below the first, per metric."""
     told_of = [_against(sweep, metric, key) for metric in metrics for key in named_axes(sweep)]
     return [verdict for verdict in told_of if verdict]
 
@@ -190,18 +215,19 @@ def _settings(sweep: SweepRuns, metrics: Sequence[str]) -> str:
 
 
 def named_axes(sweep: SweepRuns) -> list[str]:
-    """Return the axes whose values are compared: those of words that one chooses, such as system.
+    """Return the axes whose values are compared: settings that one chooses, as words or as a few numbers.
 
-    Beside them a trace is a condition, under which choices are compared, and so are a few numbers beside a
-    trace. A sweep over nothing but traces compares these.
+    What is served (``headline.is_given``: loads, traces) is a condition, under which settings are compared. A
+    sweep over nothing but conditions compares those of words, such as traces.
     """
     varied = [axis for axis in sweep.axes if axis.key != SEED and len(axis.texts) > 1]
     words = [axis.key for axis in varied if isinstance(typed(axis.texts)[0], str)]
-    chosen = [axis for axis in varied if not is_given(axis.key)]
-    if named := [axis.key for axis in chosen if axis.key in words]:
-        return named
-    few = [axis.key for axis in chosen if len(axis.texts) <= _FEW_NUMBERS]
-    return few if words and few else words
+    compared = [
+        axis.key
+        for axis in varied
+        if not is_given(axis.key) and (axis.key in words or len(axis.texts) <= _FEW_NUMBERS)
+    ]
+    return compared or [key for key in words if is_given(key)]
 
 
 def _differences_part(sweep: SweepRuns, metrics: Sequence[str]) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -43,20 +43,31 @@ class SweepRuns:
         """Return the values of all axes except the seed, each once, in order."""
         return list(dict.fromkeys(setting_of(point) for point in self.points))
 
-    def seeds_are_one(self) -> bool:
-        """Return whether all seeds gave the same run: nothing is drawn, as with a recorded trace."""
-        by_setting: dict[Values, list[dict[str, float]]] = {}
+    def copied(self) -> frozenset[Values]:
+        """Return the settings of several seeds that all gave the same run: nothing in them is drawn."""
+        return frozenset(
+            setting
+            for setting, runs in self._numbers().items()
+            if len(runs) > 1 and all(run == next(iter(runs.values())) for run in runs.values())
+        )
+
+    def drawn(self) -> frozenset[Values]:
+        """Return the settings of several seeds that gave different runs: only these have an interval."""
+        several = {setting for setting, runs in self._numbers().items() if len(runs) > 1}
+        return frozenset(several - self.copied())
+
+    def _numbers(self) -> dict[Values, dict[str, dict[str, float]]]:
+        """Map setting to seed to every number."""
+        by_setting: dict[Values, dict[str, dict[str, float]]] = {}
         for point, outcome in self.rows():
-            by_setting.setdefault(setting_of(point), []).append(outcome.numbers)
-        several = [runs for runs in by_setting.values() if len(runs) > 1]
-        return bool(several) and all(run == runs[0] for runs in several for run in runs)
+            by_setting.setdefault(setting_of(point), {})[_seed(point)] = outcome.numbers
+        return by_setting
 
     def by_seed(self, metric: str) -> dict[Values, dict[str, float]]:
-        """Map setting to seed to the number, without points that lack it and without copies of a run."""
+        """Map setting to seed to the number, without points that lack it."""
         by_setting: dict[Values, dict[str, float]] = {}
-        alike = self.seeds_are_one()
         for point, outcome in self.rows():
-            if metric in outcome.numbers and not (alike and setting_of(point) in by_setting):
+            if metric in outcome.numbers:
                 by_setting.setdefault(setting_of(point), {})[_seed(point)] = outcome.numbers[metric]
         return by_setting
 
@@ -67,8 +78,12 @@ def setting_of(point: Point) -> Values:
 
 
 def means(sweep: SweepRuns, metric: str) -> dict[Values, Interval]:
-    """Map setting to mean and 95 % interval over its seeds."""
-    return {setting: interval_of(list(of.values())) for setting, of in sweep.by_seed(metric).items()}
+    """Map setting to mean and 95 % interval over its seeds; copies of one run count once."""
+    copied = sweep.copied()
+    return {
+        setting: _interval(list(of.values()), setting in copied)
+        for setting, of in sweep.by_seed(metric).items()
+    }
 
 
 def differences(sweep: SweepRuns, metric: str, axis: str) -> dict[Values, Interval]:
@@ -77,24 +92,32 @@ def differences(sweep: SweepRuns, metric: str, axis: str) -> dict[Values, Interv
     The same seed has the same arrivals, so differences vary far less than their terms.
     """
     first = next(swept.texts[0] for swept in sweep.axes if swept.key == axis)
-    by_seed, result = sweep.by_seed(metric), {}
-    for setting, values in by_seed.items():
-        base = by_seed.get(tuple((key, first if key == axis else text) for key, text in setting), {})
-        pairs = [value - base[seed] for seed, value in values.items() if seed in base]
-        if pairs and dict(setting)[axis] != first:
-            result[setting] = interval_of(pairs)
-    return result
+    base_of = {
+        setting: tuple((key, first if key == axis else text) for key, text in setting)
+        for setting in sweep.by_seed(metric)
+        if dict(setting)[axis] != first
+    }
+    return _paired(sweep, metric, base_of)
 
 
 def above(sweep: SweepRuns, metric: str, base: Values) -> dict[Values, Interval]:
     """Map every other setting to its difference from ``base``, seed by seed."""
-    by_seed = sweep.by_seed(metric)
-    pairs = {
-        setting: [value - by_seed[base][seed] for seed, value in values.items() if seed in by_seed[base]]
-        for setting, values in by_seed.items()
-        if setting != base
-    }
-    return {setting: interval_of(values) for setting, values in pairs.items() if values}
+    return _paired(sweep, metric, {other: base for other in sweep.by_seed(metric) if other != base})
+
+
+def _paired(sweep: SweepRuns, metric: str, base_of: Mapping[Values, Values]) -> dict[Values, Interval]:
+    """Map each setting to its difference from its base over the seeds that both have."""
+    by_seed, copied, result = sweep.by_seed(metric), sweep.copied(), dict[Values, Interval]()
+    for setting, base in base_of.items():
+        of_base = by_seed.get(base, {})
+        pairs = [value - of_base[seed] for seed, value in by_seed[setting].items() if seed in of_base]
+        if pairs:
+            result[setting] = _interval(pairs, setting in copied and base in copied)
+    return result
+
+
+def _interval(values: Sequence[float], copied: bool) -> Interval:
+    return interval_of(values[:1] if copied else values)
 
 
 def write_table(sweep: SweepRuns, path: Path) -> None:

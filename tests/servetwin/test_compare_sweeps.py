@@ -124,6 +124,54 @@ def test_settings_in_which_nothing_differs_share_a_row(
     assert len(lines) == 2
 
 
+def swept_by_hand(folder: Path, key: str, values: list[str], milliseconds: list[float]) -> Path:
+    """Two loads and two seeds of every value."""
+    settings = [(value, rate, seed) for value in values for rate in (10, 20) for seed in (0, 1)]
+    columns = dict(zip((key, "trace.rate_per_s", "seed"), zip(*settings, strict=True), strict=True))
+    table = pd.DataFrame({**columns, "refused": "", "ttft_ms.mean": milliseconds})
+    return made(folder, table, f"{key}={','.join(values)}", "trace.rate_per_s=10,20", "seed=0,1")
+
+
+def test_sweeps_of_other_systems_are_paired_by_load_and_seed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What they share no value of is what is compared, and names the sides."""
+    first = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]
+    two = swept_by_hand(tmp_path / "two", "system/scaler", ["hpa", "kpa"], first)
+    one = swept_by_hand(tmp_path / "one", "system/scaler", ["keda"], [11.0, 13.0, 13.0, 15.0])
+    data = told(capsys, two, one)
+    assert data["first"] == "two (system/scaler=hpa,kpa)"
+    (found,) = data["against_the_first"]
+    assert found["sweep"] == "one (system/scaler=keda)"
+    assert (found["points"], found["left_out"]) == (8, {"first": 0, "this": 0})
+    wanted = {"system/scaler": "kpa", "trace.rate_per_s": 20}
+    (apart,) = [one for one in found["differences"] if one["setting"] == wanted]
+    assert (apart["count"], apart["mean"]) == (2, 6.5)
+    assert cli.run(["compare", str(one), str(two)]) == 2
+    assert f"name {two} first, or sweep each of its settings" in capsys.readouterr().err
+
+
+def test_a_parameter_that_the_other_system_does_not_have_is_what_differs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of these sweeps only words are told, so each is composed to know its value."""
+    rows = {"seed": [0, 1], "refused": "", "ttft_ms.mean": [1.0, 2.0]}
+    common = (
+        "trace=azure_conv_like",
+        "trace.requests=40",
+        "trace.rate_per_s=10",
+        "cluster=a100_x4",
+        "seed=0,1",
+    )
+    plain = made(tmp_path / "plain", pd.DataFrame(rows), *common)
+    table = pd.DataFrame({"system.scaler.target": [60, 60], **rows})
+    words = ("system.scaler.target=60", "system/scaler=hpa")
+    scaled = made(tmp_path / "scaled", table, *common, *words)
+    data = told(capsys, scaled, plain)
+    assert data["first"] == "scaled (system.scaler.target=60)"
+    assert data["against_the_first"][0]["sweep"] == "plain (system.scaler.target=not there)"
+
+
 def test_copies_of_one_run_are_no_seeds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Of a recorded trace every seed gives the same run, so there is nothing to tell chance from."""
     tables = [

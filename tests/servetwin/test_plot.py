@@ -7,14 +7,16 @@ from pathlib import Path
 
 import matplotlib
 import numpy as np
+import pandas as pd
 import pytest
 from matplotlib import pyplot
+from matplotlib.figure import Figure
 
 import servetwin as st
 from servetwin.cli import main as cli
-from servetwin.plotting.draw import width_of
+from servetwin.plotting.draw import Looks, draw, width_of
 from servetwin.plotting.of_runs import instances, latency, named_run, time
-from servetwin.plotting.of_tables import of_reproduction, of_sweep
+from servetwin.plotting.of_tables import of_reproduction, of_sweeps
 from serving.vocabulary.errors import UserError
 
 SMALL = ("trace=azure_conv_like", "trace.requests=80", "trace.rate_per_s=20", "uncertainty=off")
@@ -70,17 +72,81 @@ def test_instances_over_time_have_the_mean_of_the_summary(made: Path) -> None:
 
 
 def test_a_sweep_has_its_means_and_intervals(made: Path) -> None:
-    (panel,) = of_sweep(made / "swept", ["ttft_ms.mean"], "", ())
-    assert panel.x_label == "trace.rate_per_s" and [line.label for line in panel.lines] == [
+    (panel,) = of_sweeps([made / "swept"], ["ttft_ms.mean"], "", ())
+    assert panel.x_label == "requests per second" and [line.label for line in panel.lines] == [
         "vllm",
         "round_robin",
     ]
     means = st.read(made / "swept").means.query("metric == 'ttft_ms.mean' and system == 'vllm'")
     assert list(panel.lines[0].y) == means["mean"].tolist() and list(panel.lines[0].x) == [10, 40]
     assert list(panel.lines[0].low) == means["low"].tolist()
-    (other,) = of_sweep(made / "swept", ["slo.attainment"], "system", ())
+    (other,) = of_sweeps([made / "swept"], ["slo.attainment"], "system", ())
     assert other.ticks == ("vllm", "round_robin") and other.is_share
+    assert {line.shape for line in other.lines} == {"points"} and panel.lines[0].shape == "line"
     assert [line.label for line in other.lines] == ["10", "40"] and list(other.lines[0].x) == [0, 1]
+
+
+def means_of(folder: Path, words: list[str], axes: str, *rows: str) -> Path:
+    """A sweep's folder by hand."""
+    folder.mkdir()
+    lines = [f"{axes},metric,seeds,mean,low,high", *rows]
+    (folder / "means.csv").write_text("\n".join(lines) + "\n")
+    (folder / "sweep.json").write_text(json.dumps({"words": words}))
+    pd.DataFrame({**{key: [] for key in axes.split(",")}, "refused": []}).to_parquet(folder / "sweep.parquet")
+    return folder
+
+
+def test_sweeps_of_several_systems_are_lines_of_one_panel(tmp_path: Path) -> None:
+    """Named by the words in which they differ, over the load that both vary; else by their folders."""
+    load = "trace.rate_per_s"
+    one = means_of(
+        tmp_path / "one", ["system=vllm", "cluster=a100_x2", f"{load}=1,2"], load,
+        "1,ttft_ms.p99,2,5,4,6", "2,ttft_ms.p99,2,7,6,8",
+    )  # fmt: skip
+    two = means_of(
+        tmp_path / "two",
+        ["system=blitzscale", "cluster=a100_x2", f"{load}=1,2", "system/scaler=hpa,kpa", "engine.exact=true"],
+        f"system/scaler,{load}",
+        "hpa,1,ttft_ms.p99,2,3,2,4", "kpa,1,ttft_ms.p99,2,9,8,10",
+    )  # fmt: skip
+    (panel,) = of_sweeps([one, two], ["ttft_ms.p99"], "", ())
+    assert (panel.x_label, panel.ticks) == ("requests per second", ())
+    assert [line.label for line in panel.lines] == [
+        "vllm",
+        "blitzscale, exact=true, hpa",
+        "blitzscale, exact=true, kpa",
+    ]
+    assert [list(line.y) for line in panel.lines] == [[5, 7], [3], [9]]
+    (named,) = of_sweeps([one, two], ["ttft_ms.p99"], "", (), ["a", "b", "c"])
+    assert [line.label for line in named.lines] == ["a", "b", "c"]
+    again = means_of(tmp_path / "again", ["system=vllm", "cluster=a100_x2"], load, "1,ttft_ms.p99,2,5,4,6")
+    (panel,) = of_sweeps([one, again], ["ttft_ms.p99"], "", ())
+    assert [line.label for line in panel.lines] == ["one", "again"]
+    other = means_of(tmp_path / "other", [], "trace.clients", "1,ttft_ms.p99,2,5,4,6")
+    with pytest.raises(UserError, match="vary no key in common: run them over the same loads"):
+        of_sweeps([one, other], [], "", ())
+
+
+def test_choices_are_points_with_error_bars(
+    made: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """No line leads from one system to another, and instances are counted in whole numbers."""
+    from servetwin.plotting import draw as drawing
+
+    figures: list[Figure] = []
+    monkeypatch.setattr(drawing, "save", lambda figure, path, dpi: figures.append(figure))
+    looks = Looks(width=3.33)
+    for panels in (
+        of_sweeps([made / "swept"], ["ttft_ms.mean"], "system", ()),
+        of_sweeps([made / "swept"], ["ttft_ms.mean"], "", ()),
+        instances([named_run(made / "scaled", "scaled")], []),
+    ):
+        draw(panels, looks, tmp_path / "a.pdf")
+    choices, loads, counts = (figure.axes[0] for figure in figures)
+    assert len(choices.containers) == 2 and not loads.containers
+    assert {line.get_linestyle() for line in choices.lines} == {"None"}
+    assert len(choices.collections) == 2, "error bars"
+    assert all(float(tick).is_integer() for tick in counts.get_yticks())
 
 
 def test_a_reproduction_has_ours_beside_the_papers_points(made: Path) -> None:
@@ -131,10 +197,18 @@ def test_everything_that_commands_write_is_read(made: Path, tmp_path: Path) -> N
         (["{at}/even", "out=a.pdf", "kind=bars"], "kind"),
         (["{at}/even", "out=a.pdf", "metric=itl_ms"], "metric=itl_ms is no latency of requests"),
         (["{at}/even", "{at}/even", "out=a.pdf", "labels=a"], "labels= has 1 names for 2 runs"),
-        (["{at}/swept", "out=a.pdf", "labels=a,b"], "labels= names runs"),
+        (
+            ["{at}/swept", "out=a.pdf", "labels=a"],
+            "labels= has 1 name for 2 lines: write one for each, in this order: vllm; round_robin",
+        ),
+        (["{at}/figures", "out=a.pdf", "labels=a,b"], "labels= names runs and lines of sweeps"),
+        (["{at}/even", "{at}/swept", "out=a.pdf"], "swept is no run: only runs, or only sweeps"),
         (["{at}/swept", "out=a.pdf", "metric=ttft_ms.p98"], "metric=ttft_ms.p98 is not there: write metric="),
         (["{at}/swept", "out=a.pdf", "x=rate"], "x=rate is not there: write x="),
-        (["{at}/swept", "{at}/even", "out=a.pdf"], "only runs are plotted beside each other"),
+        (
+            ["{at}/swept", "{at}/even", "out=a.pdf"],
+            "only runs, or only sweeps, are plotted beside each other",
+        ),
         (["{at}/figures", "out=a.pdf", "figure=fig3"], "figure=fig3 is not there"),
         (["{at}", "out=a.pdf"], "has no results"),
         (["{at}/even", "out=/nowhere/a.pdf"], "/nowhere"),

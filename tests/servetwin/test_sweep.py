@@ -9,7 +9,10 @@ import pytest
 
 from servetwin.cli import main as cli
 from servetwin.sweeps import launch
+from servetwin.sweeps.axes import SweepAxis
 from servetwin.sweeps.outcome import PointOutcome, outcome_of
+from servetwin.sweeps.points import points_of
+from servetwin.sweeps.same_by_seed import same_by_seed
 from servetwin.sweeps.search import best
 from servetwin.sweeps.sweep_words import file_words
 from servetwin.sweeps.table import SweepRuns
@@ -241,17 +244,90 @@ def test_another_policy_under_the_same_name_is_run_anew(
     assert len((here / "s" / "points.jsonl").read_text().splitlines()) == 4
 
 
-def test_seeds_that_change_nothing_give_no_interval(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    rows = "\n".join(f"{second},100,10" for second in range(20))
+@pytest.fixture
+def recorded(tmp_path: Path) -> list[str]:
+    """Words of a recorded trace."""
+    rows = "\n".join(f"{second / 20},100,10" for second in range(20))
     (tmp_path / "t.csv").write_text(f"arrival_s,prompt_tokens,output_tokens\n{rows}\n")
-    words = ["trace=file", f"trace.path={tmp_path / 't.csv'}", "cluster=a100_x1", "seed=0,1,2", "processes=1"]
-    assert cli.run(["sweep", *words, f"out={tmp_path / 's'}"]) == 0
-    assert "every seed gave the same run" in capsys.readouterr().out
+    words = ["trace=file", f"trace.path={tmp_path / 't.csv'}", "cluster=a100_x2", "processes=1"]
+    return [*words, f"out={tmp_path / 's'}"]
+
+
+def test_seeds_that_change_nothing_run_once_and_give_no_interval(
+    tmp_path: Path, recorded: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["sweep", *recorded, "seed=0,1,2", "engine.max_num_seqs=1,8"]
+    assert cli.run(words) == 0
+    told = capsys.readouterr()
+    assert told.err.startswith(
+        "every seed gives the same run, for the seed draws nothing there: 2 of 6 points"
+    )
+    assert "every seed gave the same run" in told.out
+    assert "±" not in told.out
+    assert len((tmp_path / "s" / "points.jsonl").read_text().splitlines()) == 2
     means = pd.read_csv(tmp_path / "s" / "means.csv")
     assert set(means["seeds"]) == {1}
     assert means["low"].isna().all()
+    assert list(pd.read_parquet(tmp_path / "s" / "sweep.parquet")["seed"]) == [0, 0, 1, 1, 2, 2]
+    assert cli.run(words) == 0
+    assert not capsys.readouterr().err, "nothing is left to run"
+
+
+def test_beside_settings_that_draw_the_others_have_no_interval(
+    tmp_path: Path, recorded: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["system/dispatch=round_robin,power_of_two", "seed=0,1,2"]
+    assert cli.run(["sweep", *recorded, *words]) == 0
+    told = capsys.readouterr()
+    assert told.err.startswith("every seed gives the same run in part of it")
+    assert "in 1 setting, first system/dispatch=round_robin" in told.out
+    means = pd.read_csv(tmp_path / "s" / "means.csv").query("metric == 'ttft_ms.mean'")
+    assert dict(zip(means["system/dispatch"], means["seeds"], strict=True)) == {
+        "round_robin": 1,
+        "power_of_two": 3,
+    }
+
+
+@pytest.mark.parametrize(
+    ("word", "first_draws"),
+    [
+        ("trace.rate_scale=2", True),
+        ("trace.resample=block", True),
+        ("trace.high_priority_share=0.5", True),
+        ("faults=drawn", True),
+        ("trace.tokens_scale=2", False),
+    ],
+)
+def test_what_draws_on_a_recorded_trace_is_run_with_every_seed(
+    word: str, first_draws: bool, recorded: list[str]
+) -> None:
+    words = [*recorded[:3], word, *(["faults.replica_per_hour=1"] if word == "faults=drawn" else [])]
+    points = points_of(words, [SweepAxis("seed", ("0", "1"))])
+    assert same_by_seed(points) == ({} if first_draws else {1: 0})
+
+
+@pytest.mark.parametrize(("gap_s", "is_told"), [(0.2, True), (0.05, False)])
+def test_stages_that_drawing_again_shuffles_are_told(
+    gap_s: float, is_told: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By a sweep and by a single run: half of the requests come at 20 per second, half at 5 (or at 20)."""
+    times = [place * 0.05 for place in range(100)]
+    times += [times[-1] + (place + 1) * gap_s for place in range(100)]
+    rows = "\n".join(f"{at:.2f},100,10" for at in times)
+    (tmp_path / "t.csv").write_text(f"arrival_s,prompt_tokens,output_tokens\n{rows}\n")
+    words = ["trace=file", f"trace.path={tmp_path / 't.csv'}", "trace.resample=block", "cluster=a100_x1"]
+    assert cli.run(["sweep", *words, "seed=0,1", "processes=1", f"out={tmp_path / 's'}"]) == 0
+    swept = " ".join(capsys.readouterr().out.split())
+    assert cli.run(["simulate", *words, "uncertainty=off", f"out={tmp_path / 'one'}"]) == 0
+    alone = " ".join(capsys.readouterr().out.split())
+    sentence = "drawing again shuffles such stages: for an answer about this trace leave trace.resample out"
+    assert (sentence in swept, sentence in alone) == (is_told, is_told)
+
+
+def test_arrivals_that_a_reader_draws_are_run_with_every_seed(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("prompt_tokens,output_tokens\n" + "100,10\n" * 20)
+    words = ["trace=file", f"trace.path={tmp_path / 't.csv'}", "trace.rate_per_s=5", "cluster=a100_x2"]
+    assert same_by_seed(points_of(words, [SweepAxis("seed", ("0", "1"))])) == {}
 
 
 def test_a_number_that_no_run_has_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

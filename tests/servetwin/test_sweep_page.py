@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from servetwin.cli.sweep import lines_of
 from servetwin.report import plots
 from servetwin.sweeps.axes import SweepAxis
 from servetwin.sweeps.confidence import Interval
@@ -57,10 +58,11 @@ def test_several_settings_are_counted() -> None:
 
 
 def test_choices_are_compared_under_each_trace() -> None:
-    """Not one trace with another: beside a system, nor beside a few numbers. Traces alone are compared."""
+    """Not one trace or load with another: beside a system, nor beside numbers. Traces alone are compared."""
     traces, systems = SweepAxis("trace", ("a", "b")), SweepAxis("system", ("x", "y"))
     numbers = SweepAxis("system.dispatch.sticky", ("0", "200"))
-    many = SweepAxis("engine.max_num_seqs", tuple(str(one) for one in range(1, 9)))
+    many = SweepAxis("engine.max_num_seqs", tuple(str(one) for one in range(1, 10)))
+    rates = SweepAxis("trace.utilization", ("0.5", "0.8"))
 
     def compared(*axes: SweepAxis) -> list[str]:
         count = 1
@@ -71,7 +73,25 @@ def test_choices_are_compared_under_each_trace() -> None:
     assert compared(traces, systems, SEEDS) == ["system"]
     assert compared(traces, numbers, SEEDS) == ["system.dispatch.sticky"]
     assert compared(traces, SEEDS) == ["trace"] and compared(traces, many) == ["trace"]
-    assert compared(systems, numbers) == ["system"] and compared(numbers, SEEDS) == []
+    assert compared(systems, numbers) == ["system", "system.dispatch.sticky"]
+    assert compared(numbers, SEEDS) == ["system.dispatch.sticky"] == compared(rates, numbers, SEEDS)
+    assert compared(rates, SEEDS) == [] == compared(rates, many)
+
+
+def test_numbers_of_a_policy_are_compared_over_the_same_seeds_and_loads() -> None:
+    """Also on the console, where the differences stand below the means."""
+    targets, rates = (
+        SweepAxis("system.scaler.target", ("60", "80")),
+        SweepAxis("trace.rate_per_s", ("1", "2")),
+    )
+    raised = tuple(one + 5 + 0.01 * one for one in BASE)
+    sweep = made((targets, rates, SEEDS), (*BASE, *BASE, *raised, *BASE))
+    lines = "\n".join(lines_of(sweep, [METRIC], []))
+    assert "  against system.scaler.target=60, the same seeds:\n" in lines
+    assert "  system.scaler.target=80, trace.rate_per_s=1  +6.10 ms ± 0.248 ms\n" in f"{lines}\n"
+    assert "against trace.rate_per_s" not in lines
+    (told,) = verdicts(sweep, [METRIC])
+    assert "system.scaler.target=80 is higher in 1, not distinguishable in 1 of 2 settings." in told
 
 
 def test_differences_are_told_with_what_they_leave_open() -> None:
