@@ -86,22 +86,22 @@ def _against(first: SweepTable, other: SweepTable, metrics: Sequence[str]) -> Ag
     ours, theirs = _places(first, keys), _places(other, keys)
     keys = [key for key in keys if _is_condition(key) or not _are_apart(ours, theirs, key)]
     of_other = _by(keys, theirs)
-    pairs = {row: (values, of_other.get(_only(keys, values), ())) for values, row in ours.items()}
-    for values, rows in pairs.values():
+    found = {row: (values, of_other.get(_only(keys, values), [])) for values, row in ours.items()}
+    for values, rows in found.values():
         if len(rows) > 1:
             raise UserError(_ambiguous(first, other, keys, values))
-    of_first = {row: rows[0] for row, (_, rows) in pairs.items() if rows}
+    of_first = {row: rows[0] for row, (_, rows) in found.items() if rows}
     if not of_first:
         raise UserError(
             f"{first.folder} and {other.folder} have no point in common: {_why(keys, ours, theirs)}"
         )
     means, apart = dict[Values, dict[str, Interval]](), dict[Values, dict[str, Interval]]()
     for setting, seeds in _rows_by_setting(first, of_first).items():
-        rows = [(at, of_first[at]) for at in seeds.values()]
-        pairs = _distinct_seeds(
-            [(_numbers(first, at, metrics), _numbers(other, to, metrics)) for at, to in rows]
+        matched = [(at, of_first[at]) for at in seeds.values()]
+        by_seed = _distinct_seeds(
+            [(_numbers(first, at, metrics), _numbers(other, to, metrics)) for at, to in matched]
         )
-        means[setting], apart[setting] = _means([to for _, to in pairs]), _apart(pairs)
+        means[setting], apart[setting] = _means([to for _, to in by_seed]), _apart(by_seed)
     left_out = len(ours) - len(of_first), len(theirs) - len(set(of_first.values()))
     return Against(len(of_first), left_out, means, apart, words_apart(first, other))
 
