@@ -10,6 +10,7 @@ from hwmodels.errors import HardwareError
 from servetwin.planning.busiest import Busiest, busiest
 from servetwin.planning.candidate import Candidate, NoLayoutError, PlanAnswer
 from servetwin.planning.deploy import Deploy, deploy_of
+from servetwin.planning.identical import same_lengths
 from servetwin.planning.layout import Layout
 from servetwin.planning.plan_words import RATE, PlanWords
 from servetwin.planning.probe import End, prepared_for, probe
@@ -114,6 +115,7 @@ def _least(options: PlanWords, submit: Submit, on_done: Callable[[int, int], Non
         runs=_count_runs([*searches, low, high]) + runs,
         precision=_precision(best.layout, best.gpus, options.words),
         deploy=_deploy(best.layout, best.gpus, options.words),
+        same_lengths=same_lengths(best.layout, best.gpus, options.words),
         details={"low": low, "high": high},
     )
 
@@ -270,6 +272,7 @@ def _highest_rate(options: PlanWords, submit: Submit) -> PlanAnswer:
         busiest=busiest_of(layout, gpus, options.words, _WINDOW_S), rate_per_s=rate,
         runs=sum(tried for _, tried, _ in found) + more + most,
         precision=_precision(layout, gpus, options.words), deploy=_deploy(layout, gpus, options.words),
+        same_lengths=same_lengths(layout, gpus, options.words),
         details={"layout": layout, "factors": [(pair[0].name, pair[1]) for pair in runners_up]},
     )  # fmt: skip
 

@@ -50,6 +50,7 @@ class PlanAnswer:
     ``headroom``: the factor by which the rate may grow at the answer. With find=rate the answers are factors
     on the trace's rate, and ``rate_per_s`` is the rate with the factor 1. ``precision``: how quantised models
     and their KV are stored; empty if none is. ``deploy``: how the answer is deployed; None without one.
+    ``same_lengths``: tokens of every prompt and every answer, if all requests are identical.
     """
 
     options: PlanWords
@@ -62,4 +63,5 @@ class PlanAnswer:
     runs: int = 0
     precision: str = ""
     deploy: Deploy | None = None
+    same_lengths: tuple[int, int] | None = None
     details: dict[str, Any] = field(default_factory=dict)

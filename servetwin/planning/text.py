@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from servetwin.planning.candidate import Candidate, PlanAnswer
+from servetwin.planning.identical import identical_words
 from servetwin.planning.objective import Limit
 from servetwin.planning.plan_words import CHEAPEST, GPUS, RATE
 from servetwin.planning.ranking import (
@@ -80,6 +81,7 @@ def remarks(plan: PlanAnswer) -> list[str]:
         lines.append(f"head-room: the rate may grow {plan.headroom:.2f} times{most} at this size")
     if plan.busiest is not None:
         lines.append(str(plan.busiest))
+    lines += identical_words(plan.same_lengths)
     lines += _ties(plan)
     lines += _one_draw(plan)
     for layout in dict.fromkeys(candidate.search.layout.hardware for candidate in plan.ranked):
@@ -215,6 +217,7 @@ def as_data(plan: PlanAnswer) -> dict[str, Any]:
         "precision": plan.precision or None,
         "deploy": None if plan.deploy is None else plan.deploy.as_data(),
         "busiest": None if plan.busiest is None else str(plan.busiest),
+        "same_lengths": None if plan.same_lengths is None else list(plan.same_lengths),
         "currency": plan.options.currency or None,
         "equal": _equal_layouts(plan),
         "tied": tied_with(plan.options, plan.ranked),
