@@ -43,7 +43,19 @@ def probe(words: tuple[str, ...], end: End, objective: Objective | None = None) 
     except (UserError, TraceError, HardwareError) as error:
         return PointOutcome({}, in_words_of_a_plan(str(error)))
     spent_s = process_time() - began_s
-    return PointOutcome(dict(numbers_in(simulated.summary)), cpu_s=spent_s, stopped=simulated.stopped)
+    return PointOutcome(
+        dict(numbers_in(simulated.summary)),
+        cpu_s=spent_s,
+        stopped=simulated.stopped,
+        step_time=_kind_of(prepared),
+    )
+
+
+def _kind_of(prepared: Any) -> str:
+    """Return the kind of the step times' source, in the words of engine.step_time where the library has them."""
+    if prepared.config.engine.step_time_tables is not None:
+        return "aiconfigurator"
+    return str(prepared.hardware.step.source).partition(":")[0]
 
 
 def in_words_of_a_plan(text: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from servetwin.planning.asked import mixed_sources, not_asked, source_of, sources_differ
 from servetwin.planning.candidate import Candidate, PlanAnswer
 from servetwin.planning.identical import identical_words
 from servetwin.planning.objective import Limit
@@ -22,6 +23,7 @@ from servetwin.report.number_text import counted, number
 from traces.synthetic.registry import DESCRIPTIONS
 
 REJECTED: Final = "rejected"
+SOURCE: Final = "step times"
 _MOST_ROWS: Final = 24
 _MOST_NAMED: Final = 6
 NOT_SEARCHED: Final = "not searched further"
@@ -75,7 +77,8 @@ def _rates(plan: PlanAnswer) -> str:
 
 def remarks(plan: PlanAnswer) -> list[str]:
     """Return the remarks on the answer."""
-    lines = [f"weights and KV: {plan.precision}"] if plan.precision else []
+    lines = [*not_asked(plan), *mixed_sources(plan)]
+    lines += [f"weights and KV: {plan.precision}"] if plan.precision else []
     if plan.headroom is not None:
         most = " or more" if plan.headroom >= 4 else ""
         lines.append(f"head-room: the rate may grow {plan.headroom:.2f} times{most} at this size")
@@ -128,7 +131,8 @@ def head(plan: PlanAnswer) -> list[str]:
     """Return the columns of the ranked table."""
     cost = f"{plan.options.currency}/h" if plan.options.currency else "cost/h"
     limits = [name_of(metric) for metric in shown_metrics(plan.options)]
-    return ["layout", "GPUs", "GPU-hours", "kWh", cost, *limits, *([REJECTED] if _rejects(plan) else [])]
+    last = [*([REJECTED] if _rejects(plan) else []), *([SOURCE] if sources_differ(plan.ranked) else [])]
+    return ["layout", "GPUs", "GPU-hours", "kWh", cost, *limits, *last]
 
 
 def _rejects(plan: PlanAnswer) -> bool:
@@ -137,9 +141,13 @@ def _rejects(plan: PlanAnswer) -> bool:
 
 def rows(plan: PlanAnswer) -> list[list[str]]:
     """Return the ranked table: one row per layout with an answer."""
-    shown = None if _rejects(plan) else -1
+    shown, differ = None if _rejects(plan) else -1, sources_differ(plan.ranked)
     return [
-        [candidate.search.layout.name, *cells_of(plan.options, candidate)[:shown]]
+        [
+            candidate.search.layout.name,
+            *cells_of(plan.options, candidate)[:shown],
+            *([source_of(candidate)] if differ else []),
+        ]
         for candidate in plan.ranked[:_MOST_ROWS]
     ]
 
@@ -244,5 +252,6 @@ def _as_data(candidate: Candidate) -> dict[str, Any]:
         "gpus": candidate.search.gpus,
         "gpu_hours": candidate.gpu_hours,
         "cost": candidate.cost,
+        "step_times": source_of(candidate) or None,
         "numbers": outcome.numbers,
     }

@@ -1,10 +1,15 @@
 """What ``servetwin plan`` says beside its answer, for a planner to act on."""
 
+import re
+
+import pytest
+
 from servetwin.cli.plan import lines_of
 from servetwin.planning.answer import plan
 from servetwin.planning.candidate import PlanAnswer
 from servetwin.planning.plan_words import plan_words
-from servetwin.planning.text import as_data, remarks
+from servetwin.planning.text import as_data, head, remarks, rows
+from serving.vocabulary.errors import UserError
 
 LOAD = ("trace=poisson", "trace.requests=40", "trace.rate_per_s=5", "processes=1", "headroom=false")
 ONE = (*LOAD, "model=llama3_8b", "gpu=h100", "model.tp=1", "slo.ttft_p99_ms=5000", "max_gpus=4")
@@ -28,3 +33,43 @@ def test_lengths_that_vary_go_without_saying() -> None:
     assert not any(line.startswith("all prompts") for line in remarks(found))
     assert as_data(found)["same_lengths"] is None
     assert lines_of(found)
+
+
+def test_rows_of_several_sources_name_them_and_the_word_for_one() -> None:
+    layouts = ("model.precision=bf16,fp8", "all=true", "trace.lengths=azure_conv:1500x300")
+    found = answer(*ONE, *layouts)
+    kinds = {row["layout"]: row["step_times"] for row in as_data(found)["ranked"]}
+    assert set(kinds.values()) == {"linear", "aiconfigurator"}
+    assert head(found)[-1] == "step times"
+    assert {row[0]: row[-1] for row in rows(found)} == kinds
+    line = next(line for line in remarks(found) if line.startswith("step times are of several sources"))
+    assert "engine.step_time=aiconfigurator gives all rows one source" in line
+
+
+def test_one_source_has_no_column() -> None:
+    found = answer(*ONE, "trace.lengths=azure_conv:1500x300")
+    assert "step times" not in head(found)
+
+
+def test_layouts_that_could_not_be_asked_are_counted_below_the_headline() -> None:
+    layouts = ("engine.step_time=linear", "model.precision=bf16,fp8", "trace.lengths=azure_conv:1500x300")
+    lines = lines_of(answer(*ONE, *layouts))
+    assert lines[1].startswith("  1 of 2 layouts could not be asked; h100, tp 1, model.precision=fp8: engine.")
+
+
+def test_a_layout_without_memory_was_asked() -> None:
+    words = (*LOAD, "model=llama3_70b", "gpu=h100", "model.tp=1,4", "slo.ttft_p99_ms=5000", "max_gpus=4")
+    found = answer(*words, "engine.step_time=roofline", "trace.lengths=azure_conv:1500x300")
+    assert found.ranked
+    assert not any("could not be asked" in line for line in remarks(found))
+
+
+@pytest.mark.parametrize(
+    ("key", "scaler", "word"),
+    [("target", "keda", "threshold"), ("threshold", "hpa", "target")],
+)
+def test_a_key_that_one_scaler_lacks_is_refused_before_a_run(key: str, scaler: str, word: str) -> None:
+    words = ("system/scaler=hpa,keda", f"system.scaler.{key}=4", "system=llumnix_autoscaled")
+    told = f"'system.scaler.{key}' for the chosen system/scaler={scaler}: write system.scaler.{word}, "
+    with pytest.raises(UserError, match=re.escape(told)):
+        plan_words([*ONE, *words])
