@@ -9,11 +9,13 @@ from typing import Any, Final
 from servetwin.planning.busiest import Busiest
 from servetwin.planning.deploy import Deploy
 from servetwin.planning.plan_words import PlanWords
+from servetwin.planning.probe import PROMPT_RATE
 from servetwin.planning.search import LayoutSearch
 from servetwin.results.ranges import Answers
 from serving.vocabulary.errors import UserError
 
 S_PER_HOUR: Final = 3600.0
+MILLION: Final = 1e6
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,16 @@ class Candidate:
         """GPU-hours that the run held."""
         outcome = self.search.outcome
         return None if outcome is None else outcome.numbers["gpu_seconds"] / S_PER_HOUR
+
+    @property
+    def cost_per_million(self) -> tuple[float, float] | None:
+        """Cost of a million output tokens, and of a million tokens of prompts and outputs, of this load."""
+        outcome = self.search.outcome
+        if self.cost is None or outcome is None or PROMPT_RATE not in outcome.numbers:
+            return None
+        output = outcome.numbers["throughput.output_tokens_per_s"]
+        hourly = (output * S_PER_HOUR / MILLION, (output + outcome.numbers[PROMPT_RATE]) * S_PER_HOUR / MILLION)
+        return self.cost / hourly[0], self.cost / hourly[1]
 
 
 class NoLayoutError(UserError):

@@ -85,6 +85,7 @@ def remarks(plan: PlanAnswer) -> list[str]:
     if plan.busiest is not None:
         lines.append(str(plan.busiest))
     lines += identical_words(plan.same_lengths)
+    lines += _of_tokens(plan)
     lines += _ties(plan)
     lines += _one_draw(plan)
     for layout in dict.fromkeys(candidate.search.layout.hardware for candidate in plan.ranked):
@@ -104,6 +105,15 @@ def _one_draw(plan: PlanAnswer) -> list[str]:
     seed = given.get("seed", "0")
     others = " and ".join(f"seed={other}" for other in ("0", "1", "2") if other != seed)
     return [f"one draw of the trace (seed={seed}): ask again with {others}"]
+
+
+def _of_tokens(plan: PlanAnswer) -> list[str]:
+    """Say what tokens cost at the answer, at the rate of this load."""
+    if not plan.ranked or (each := plan.ranked[0].cost_per_million) is None:
+        return []
+    unit = f" {plan.options.currency}" if plan.options.currency else ""
+    output, every = (f"{number(cost)}{unit}" for cost in each)
+    return [f"cost at this load: {output} per million output tokens, {every} per million of all tokens"]
 
 
 def _ties(plan: PlanAnswer) -> list[str]:
@@ -132,7 +142,8 @@ def head(plan: PlanAnswer) -> list[str]:
     cost = f"{plan.options.currency}/h" if plan.options.currency else "cost/h"
     limits = [name_of(metric) for metric in shown_metrics(plan.options)]
     last = [*([REJECTED] if _rejects(plan) else []), *([SOURCE] if sources_differ(plan.ranked) else [])]
-    return ["layout", "GPUs", "GPU-hours", "kWh", cost, *limits, *last]
+    tokens = [f"{plan.options.currency or 'cost'}/M output"] if plan.options.prices else []
+    return ["layout", "GPUs", "GPU-hours", "kWh", cost, *tokens, *limits, *last]
 
 
 def _rejects(plan: PlanAnswer) -> bool:
@@ -246,12 +257,15 @@ def _equal_layouts(plan: PlanAnswer) -> list[str]:
 def _as_data(candidate: Candidate) -> dict[str, Any]:
     outcome = candidate.search.outcome
     assert outcome is not None
+    tokens = candidate.cost_per_million
     return {
         "layout": candidate.search.layout.name,
         "words": list(candidate.search.layout.words_of(candidate.search.gpus or 0)),
         "gpus": candidate.search.gpus,
         "gpu_hours": candidate.gpu_hours,
         "cost": candidate.cost,
+        "cost_per_million_output_tokens": None if tokens is None else tokens[0],
+        "cost_per_million_tokens": None if tokens is None else tokens[1],
         "step_times": source_of(candidate) or None,
         "numbers": outcome.numbers,
     }

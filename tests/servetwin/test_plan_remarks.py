@@ -9,6 +9,7 @@ from servetwin.planning.answer import plan
 from servetwin.planning.candidate import PlanAnswer
 from servetwin.planning.plan_words import plan_words
 from servetwin.planning.text import as_data, head, remarks, rows
+from servetwin.report.number_text import number
 from serving.vocabulary.errors import UserError
 
 LOAD = ("trace=poisson", "trace.requests=40", "trace.rate_per_s=5", "processes=1", "headroom=false")
@@ -73,3 +74,23 @@ def test_a_key_that_one_scaler_lacks_is_refused_before_a_run(key: str, scaler: s
     told = f"'system.scaler.{key}' for the chosen system/scaler={scaler}: write system.scaler.{word}, "
     with pytest.raises(UserError, match=re.escape(told)):
         plan_words([*ONE, *words])
+
+
+def test_what_a_million_tokens_cost_follows_from_the_price_and_the_load() -> None:
+    found = answer(*ONE, "trace.lengths=1500x300", "price.h100=2EUR")
+    row = as_data(found)["ranked"][0]
+    numbers = row["numbers"]
+    hours = numbers["duration_s"] / 3600
+    spent, millions = 2 * row["gpus"] * hours, 40 * 300 / 1e6
+    assert row["cost_per_million_output_tokens"] == pytest.approx(spent / millions)
+    assert row["cost_per_million_tokens"] == pytest.approx(spent / (millions * 1800 / 300))
+    told = number(spent / millions)
+    assert any(f"{told} EUR per million output tokens" in line for line in remarks(found))
+    assert dict(zip(head(found), rows(found)[0], strict=True))["EUR/M output"] == told
+
+
+def test_without_prices_tokens_cost_nothing_known() -> None:
+    found = answer(*ONE, "trace.lengths=1500x300")
+    assert as_data(found)["ranked"][0]["cost_per_million_tokens"] is None
+    assert len(head(found)) == len(rows(found)[0])
+    assert not any("per million" in line for line in remarks(found))
