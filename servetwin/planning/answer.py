@@ -12,6 +12,7 @@ from servetwin.planning.candidate import Candidate, NoLayoutError, PlanAnswer
 from servetwin.planning.deploy import Deploy, deploy_of
 from servetwin.planning.identical import same_lengths
 from servetwin.planning.layout import Layout
+from servetwin.planning.missed import run_to_the_end
 from servetwin.planning.plan_words import RATE, PlanWords
 from servetwin.planning.probe import End, prepared_for, probe
 from servetwin.planning.ranking import equal_to, ranked_layouts
@@ -70,6 +71,7 @@ def _least(options: PlanWords, submit: Submit, on_done: Callable[[int, int], Non
         options, layouts, options.words, submit, most_gpus=_most_gpus(options),
         best_alone=not options.runs_whole, tell=tell,
     )  # fmt: skip
+    searches, more = run_to_the_end(searches, options.words, submit)
     ranked, unable = ranked_layouts(options, searches)
     if not ranked:
         if unable and all(candidate.search.refused for candidate in unable):
@@ -80,7 +82,7 @@ def _least(options: PlanWords, submit: Submit, on_done: Callable[[int, int], Non
             ranked=(),
             unable=(*unable, *dropped),
             ends=Answers(None, None, None),
-            runs=_count_runs(searches),
+            runs=_count_runs(searches) + more,
         )
     best = ranked[0].search
     assert best.gpus is not None
@@ -102,7 +104,7 @@ def _least(options: PlanWords, submit: Submit, on_done: Callable[[int, int], Non
         if _wants_headroom(options)
         else None
     )
-    low, high = in_order(rest)
+    (low, high), again = run_to_the_end(in_order(rest), options.words, submit)
     window = busiest_of(best.layout, best.gpus, options.words, float(options.own.get("window_s", _WINDOW_S)))
     factor, runs = (None, 0) if headroom is None else headroom.result()
     return PlanAnswer(
@@ -112,7 +114,7 @@ def _least(options: PlanWords, submit: Submit, on_done: Callable[[int, int], Non
         ends=Answers(low.gpus, best.gpus, high.gpus),
         headroom=factor,
         busiest=window,
-        runs=_count_runs([*searches, low, high]) + runs,
+        runs=_count_runs([*searches, low, high]) + runs + more + again,
         precision=_precision(best.layout, best.gpus, options.words),
         deploy=_deploy(best.layout, best.gpus, options.words),
         same_lengths=same_lengths(best.layout, best.gpus, options.words),

@@ -42,6 +42,6 @@ def mixed_sources(plan: PlanAnswer) -> list[str]:
     hardware = [candidate.search.layout.hardware for candidate in plan.ranked]
     one = _LIBRARY if _LIBRARY in kinds and all(map(knows, hardware)) else "roofline"
     return [
-        f"step times are of several sources ({', '.join(kinds)}), whose errors differ: rows nearer than these "
-        f"are not told apart; engine.step_time={one} gives all rows one source"
+        f"step times are of several sources ({', '.join(kinds)}), whose errors differ: "
+        f"rows nearer than these are not told apart; engine.step_time={one} gives all rows one source"
     ]

@@ -42,7 +42,10 @@ class Candidate:
         if self.cost is None or outcome is None or PROMPT_RATE not in outcome.numbers:
             return None
         output = outcome.numbers["throughput.output_tokens_per_s"]
-        hourly = (output * S_PER_HOUR / MILLION, (output + outcome.numbers[PROMPT_RATE]) * S_PER_HOUR / MILLION)
+        hourly = (
+            output * S_PER_HOUR / MILLION,
+            (output + outcome.numbers[PROMPT_RATE]) * S_PER_HOUR / MILLION,
+        )
         return self.cost / hourly[0], self.cost / hourly[1]
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 from servetwin.planning.asked import mixed_sources, not_asked, source_of, sources_differ
 from servetwin.planning.candidate import Candidate, PlanAnswer
 from servetwin.planning.identical import identical_words
-from servetwin.planning.objective import Limit
+from servetwin.planning.missed import why_no_size
 from servetwin.planning.plan_words import CHEAPEST, GPUS, RATE
 from servetwin.planning.ranking import (
     as_fast,
@@ -51,13 +51,21 @@ def _flips(plan: PlanAnswer) -> str:
     low, mid, high = plan.ends.low, plan.ends.mid, plan.ends.high
     if not plan.ends.flips:
         return "This layout needs the same at both ends of the step times' error."
-    ends = [f"{_gpus(end)} with all step times at their {name} end"
+    ends = [f"{_gpus(end)} with all step times at their {name} end{_why_at(plan, name)}"
             for name, end in (("low", low), ("high", high)) if end != mid]  # fmt: skip
     return f"The answer flips inside the step times' error: {' and '.join(ends)}."
 
 
 def _gpus(answer: int | None) -> str:
     return "no size" if answer is None else str(answer)
+
+
+def _why_at(plan: PlanAnswer, end: str) -> str:
+    """Return in brackets what is missed at an end of the range that no size answers."""
+    search = plan.details.get(end)
+    if search is None or search.gpus is not None:
+        return ""
+    return f" ({why_no_size(plan.options.objective, search)})"
 
 
 def _rates(plan: PlanAnswer) -> str:
@@ -197,27 +205,7 @@ def _numbers_told(plan: PlanAnswer, numbers: Mapping[str, float]) -> str:
 
 def why_not(plan: PlanAnswer, candidate: Candidate) -> str:
     """Return one sentence on why a layout has no answer."""
-    if candidate.dropped:
-        return candidate.dropped
-    if candidate.search.refused:
-        return candidate.search.refused
-    if not candidate.search.tried:
-        return "no size within max_gpus"
-    gpus = max(candidate.search.tried)
-    outcome = candidate.search.tried[gpus]
-    if outcome.stopped:
-        return f"{outcome.stopped} with {counted(gpus, 'GPU')}"
-    if lacking := plan.options.objective.unanswered(outcome.numbers):
-        return f"{lacking} with {counted(gpus, 'GPU')}"
-    limit = _missed_limit(plan, outcome.numbers)
-    value = value_text(limit.metric, outcome.numbers.get(limit.metric))
-    return f"{name_of(limit.metric)} {value} with {counted(gpus, 'GPU')}"
-
-
-def _missed_limit(plan: PlanAnswer, numbers: Mapping[str, float]) -> Limit:
-    """Return the first limit that the numbers miss, the first of all if none."""
-    limits = plan.options.objective.limits
-    return next((limit for limit in limits if not limit.met_by(numbers)), limits[0])
+    return candidate.dropped or why_no_size(plan.options.objective, candidate.search)
 
 
 def as_data(plan: PlanAnswer) -> dict[str, Any]:

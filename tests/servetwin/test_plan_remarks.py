@@ -8,7 +8,8 @@ from servetwin.cli.plan import lines_of
 from servetwin.planning.answer import plan
 from servetwin.planning.candidate import PlanAnswer
 from servetwin.planning.plan_words import plan_words
-from servetwin.planning.text import as_data, head, remarks, rows
+from servetwin.planning.text import as_data, head, remarks, rows, sentence, unable
+from servetwin.report.metric_text import value_text
 from servetwin.report.number_text import number
 from serving.vocabulary.errors import UserError
 
@@ -24,7 +25,9 @@ def answer(*words: str) -> PlanAnswer:
 def test_identical_requests_are_told_with_the_words_for_a_spread() -> None:
     found = answer(*ONE, "trace.lengths=1500x300")
     line = next(line for line in remarks(found) if line.startswith("all prompts"))
-    assert line.startswith("all prompts have 1,500 and all answers 300 tokens; real lengths vary and need more")
+    assert line.startswith(
+        "all prompts have 1,500 and all answers 300 tokens; real lengths vary and need more"
+    )
     assert "write trace.lengths=azure_conv:1500x300" in line
     assert as_data(found)["same_lengths"] == [1500, 300]
 
@@ -55,7 +58,9 @@ def test_one_source_has_no_column() -> None:
 def test_layouts_that_could_not_be_asked_are_counted_below_the_headline() -> None:
     layouts = ("engine.step_time=linear", "model.precision=bf16,fp8", "trace.lengths=azure_conv:1500x300")
     lines = lines_of(answer(*ONE, *layouts))
-    assert lines[1].startswith("  1 of 2 layouts could not be asked; h100, tp 1, model.precision=fp8: engine.")
+    assert lines[1].startswith(
+        "  1 of 2 layouts could not be asked; h100, tp 1, model.precision=fp8: engine."
+    )
 
 
 def test_a_layout_without_memory_was_asked() -> None:
@@ -94,3 +99,31 @@ def test_without_prices_tokens_cost_nothing_known() -> None:
     assert as_data(found)["ranked"][0]["cost_per_million_tokens"] is None
     assert len(head(found)) == len(rows(found)[0])
     assert not any("per million" in line for line in remarks(found))
+
+
+def test_a_layout_without_an_answer_says_what_is_missed_and_by_how_much() -> None:
+    limits = ("slo.ttft_p99_ms=10", "slo.tpot_p99_ms=5000")
+    words = [word for word in ONE if not word.startswith("slo.")]
+    found = answer(*words, *limits, "trace.lengths=azure_conv:1500x300")
+    p99 = found.unable[0].search.tried[4].numbers["ttft_ms.p99"]
+    why = unable(found)[0][1]
+    assert (
+        why == f"4 GPUs: TTFT P99 {value_text('ttft_ms.p99', p99)}, {p99 / 10:.3g} times the 10.0 ms allowed"
+    )
+
+
+def test_an_end_without_a_size_says_what_is_missed_and_by_how_much() -> None:
+    words = [word for word in ONE if not word.startswith(("slo.", "max_gpus="))]
+    load = (*words, "max_gpus=1", "trace.lengths=azure_conv:1500x300", "engine.step_time=roofline")
+    fast = answer(*load, "slo.ttft_p99_ms=9000", "all=true")
+    p99 = fast.ranked[0].search.tried[1].numbers["ttft_ms.p99"]
+    found = answer(
+        *load,
+        f"slo.ttft_p99_ms={p99 * 1.001:.6g}",
+    )
+    assert found.ends.mid == 1
+    assert found.ends.high is None
+    told = (
+        r"no size with all step times at their high end \(1 GPU: TTFT P99 .*, 1\.\d+ times the .* allowed\)"
+    )
+    assert re.search(told, sentence(found)), sentence(found)
