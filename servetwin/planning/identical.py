@@ -19,6 +19,6 @@ def identical_words(lengths: tuple[int, int] | None) -> list[str]:
         return []
     prompt, output = lengths
     return [
-        f"all prompts have {prompt:,} and all answers {output:,} tokens; real lengths vary and need more: write "
-        f"trace.lengths=azure_conv:{prompt}x{output} for these means, spread like Azure's conversations"
+        f"all prompts have {prompt:,} and all answers {output:,} tokens; real lengths vary and need more: "
+        f"write trace.lengths=azure_conv:{prompt}x{output} for these means, spread like Azure's conversations"
     ]

@@ -62,7 +62,7 @@ def _prompt_rate(simulated: Any) -> dict[str, float]:
 
 
 def _kind_of(prepared: Any) -> str:
-    """Return the kind of the step times' source, in the words of engine.step_time where the library has them."""
+    """Return the kind of the step times' source, that of the library as engine.step_time names it."""
     if prepared.config.engine.step_time_tables is not None:
         return "aiconfigurator"
     return str(prepared.hardware.step.source).partition(":")[0]
