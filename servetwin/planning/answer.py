@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from hwmodels.errors import HardwareError
 from servetwin.planning.busiest import Busiest, busiest
@@ -32,13 +32,27 @@ _WINDOW_S: Final = 60.0
 EMPTY: Final[Mapping[float, PointOutcome]] = {}
 
 
-def plan(options: PlanWords, on_done: Callable[[int, int], None] | None = None) -> PlanAnswer:
-    """Search for the answer. UserError if no layout runs at all."""
+def plan(
+    options: PlanWords,
+    on_done: Callable[[int, int], None] | None = None,
+    on_task: Callable[[object], None] | None = None,
+) -> PlanAnswer:
+    """Search for the answer. UserError if no layout runs at all. ``on_task``: called as each task ends."""
     refuse_moving_rate(options)
-    with crew(int(options.own.get("processes", 2))) as submit:
+    with crew(int(options.own.get("processes", 2))) as hired:
+        submit = hired if on_task is None else _telling(hired, on_task)
         if options.find == RATE:
             return _highest_rate(options, submit)
         return _least(options, submit, on_done)
+
+
+def _telling(submit: Submit, on_task: Callable[[object], None]) -> Submit:
+    def submitted(*arguments: Any, **named: Any) -> Any:
+        future = submit(*arguments, **named)
+        future.add_done_callback(on_task)
+        return future
+
+    return submitted
 
 
 def refuse_moving_rate(options: PlanWords) -> None:

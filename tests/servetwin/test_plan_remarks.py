@@ -11,6 +11,7 @@ from servetwin.planning.plan_words import plan_words
 from servetwin.planning.text import as_data, head, remarks, rows, sentence, unable
 from servetwin.report.metric_text import value_text
 from servetwin.report.number_text import number
+from servetwin.run.heartbeat import tasks_done
 from serving.vocabulary.errors import UserError
 
 LOAD = ("trace=poisson", "trace.requests=40", "trace.rate_per_s=5", "processes=1", "headroom=false")
@@ -127,3 +128,8 @@ def test_an_end_without_a_size_says_what_is_missed_and_by_how_much() -> None:
         r"no size with all step times at their high end \(1 GPU: TTFT P99 .*, 1\.\d+ times the .* allowed\)"
     )
     assert re.search(told, sentence(found)), sentence(found)
+
+
+def test_without_a_terminal_lines_tell_how_far_a_plan_is(capsys: pytest.CaptureFixture[str]) -> None:
+    plan(plan_words([*ONE, "trace.lengths=1500x300"]), None, tasks_done("planning", "runs", every_s=0))
+    assert capsys.readouterr().err.splitlines()[:2] == ["planning: 1 runs", "planning: 2 runs"]
