@@ -27,6 +27,7 @@ from servetwin.planning.text import (
 from servetwin.report.text_table import text_table
 from servetwin.results.result_folder import ResultFolder
 from servetwin.run.first_mistake import both
+from servetwin.run.heartbeat import tasks_done
 from servetwin.run.progress import progress_bar
 from serving.vocabulary.errors import PlaceError, UserError
 from traces.errors import TraceError
@@ -87,7 +88,8 @@ def _unplannable(options: PlanWords) -> str:
 
 def _search(options: PlanWords) -> PlanAnswer:
     with progress_bar("planning") as bar:
-        return answer.plan(options, bar)
+        told = tasks_done("planning", "runs and searches done") if bar is None else None
+        return answer.plan(options, bar, told)
 
 
 def lines_of(result: PlanAnswer) -> list[str]:

@@ -14,6 +14,12 @@ _MUCH_ALIKE: Final = 0.85  # of names in no group, or in several
 _FIXED: Final = (".name", ".policy", ".source")  # they belong to options
 _MOST: Final = 3
 _MOST_LISTED: Final = 16
+# What scalers hold a metric at: KEDA's triggers have a threshold, Kubernetes' and Knative's scalers a target.
+SAME_PARAMETERS: Final = {"target": "threshold", "threshold": "target"}
+
+
+class UnknownParameterError(UserError):
+    """The chosen policy or trace does not have the parameter, on a cluster of any size."""
 
 
 def unknown_key(key: str, known: Iterable[str], kind: str, text: str = "") -> UserError:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from hwmodels.errors import HardwareError
 from servetwin.planning.busiest import Busiest, busiest
 from servetwin.planning.candidate import Candidate, NoLayoutError, PlanAnswer
 from servetwin.planning.deploy import Deploy, deploy_of
+from servetwin.planning.identical import same_lengths
 from servetwin.planning.layout import Layout
+from servetwin.planning.missed import run_to_the_end
 from servetwin.planning.plan_words import RATE, PlanWords
 from servetwin.planning.probe import End, prepared_for, probe
 from servetwin.planning.ranking import equal_to, ranked_layouts
@@ -30,13 +32,27 @@ _WINDOW_S: Final = 60.0
 EMPTY: Final[Mapping[float, PointOutcome]] = {}
 
 
-def plan(options: PlanWords, on_done: Callable[[int, int], None] | None = None) -> PlanAnswer:
-    """Search for the answer. UserError if no layout runs at all."""
+def plan(
+    options: PlanWords,
+    on_done: Callable[[int, int], None] | None = None,
+    on_task: Callable[[object], None] | None = None,
+) -> PlanAnswer:
+    """Search for the answer. UserError if no layout runs at all. ``on_task``: called as each task ends."""
     refuse_moving_rate(options)
-    with crew(int(options.own.get("processes", 2))) as submit:
+    with crew(int(options.own.get("processes", 2))) as hired:
+        submit = hired if on_task is None else _telling(hired, on_task)
         if options.find == RATE:
             return _highest_rate(options, submit)
         return _least(options, submit, on_done)
+
+
+def _telling(submit: Submit, on_task: Callable[[object], None]) -> Submit:
+    def submitted(*arguments: Any, **named: Any) -> Any:
+        future = submit(*arguments, **named)
+        future.add_done_callback(on_task)
+        return future
+
+    return submitted
 
 
 def refuse_moving_rate(options: PlanWords) -> None:
@@ -69,6 +85,7 @@ def _least(options: PlanWords, submit: Submit, on_done: Callable[[int, int], Non
         options, layouts, options.words, submit, most_gpus=_most_gpus(options),
         best_alone=not options.runs_whole, tell=tell,
     )  # fmt: skip
+    searches, more = run_to_the_end(searches, options.words, submit)
     ranked, unable = ranked_layouts(options, searches)
     if not ranked:
         if unable and all(candidate.search.refused for candidate in unable):
@@ -79,7 +96,7 @@ def _least(options: PlanWords, submit: Submit, on_done: Callable[[int, int], Non
             ranked=(),
             unable=(*unable, *dropped),
             ends=Answers(None, None, None),
-            runs=_count_runs(searches),
+            runs=_count_runs(searches) + more,
         )
     best = ranked[0].search
     assert best.gpus is not None
@@ -101,7 +118,7 @@ def _least(options: PlanWords, submit: Submit, on_done: Callable[[int, int], Non
         if _wants_headroom(options)
         else None
     )
-    low, high = in_order(rest)
+    (low, high), again = run_to_the_end(in_order(rest), options.words, submit)
     window = busiest_of(best.layout, best.gpus, options.words, float(options.own.get("window_s", _WINDOW_S)))
     factor, runs = (None, 0) if headroom is None else headroom.result()
     return PlanAnswer(
@@ -111,9 +128,10 @@ def _least(options: PlanWords, submit: Submit, on_done: Callable[[int, int], Non
         ends=Answers(low.gpus, best.gpus, high.gpus),
         headroom=factor,
         busiest=window,
-        runs=_count_runs([*searches, low, high]) + runs,
+        runs=_count_runs([*searches, low, high]) + runs + more + again,
         precision=_precision(best.layout, best.gpus, options.words),
         deploy=_deploy(best.layout, best.gpus, options.words),
+        same_lengths=same_lengths(best.layout, best.gpus, options.words),
         details={"low": low, "high": high},
     )
 
@@ -270,6 +288,7 @@ def _highest_rate(options: PlanWords, submit: Submit) -> PlanAnswer:
         busiest=busiest_of(layout, gpus, options.words, _WINDOW_S), rate_per_s=rate,
         runs=sum(tried for _, tried, _ in found) + more + most,
         precision=_precision(layout, gpus, options.words), deploy=_deploy(layout, gpus, options.words),
+        same_lengths=same_lengths(layout, gpus, options.words),
         details={"layout": layout, "factors": [(pair[0].name, pair[1]) for pair in runners_up]},
     )  # fmt: skip
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from functools import lru_cache, partial
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from hwmodels.errors import HardwareError
 from servetwin.config.config import NO_SERIES
@@ -15,6 +15,7 @@ from servetwin.sweeps.outcome import PointOutcome, numbers_in
 from serving.vocabulary.errors import PolicyError, UserError
 from traces.errors import TraceError
 
+PROMPT_RATE: Final = "throughput.prompt_tokens_per_s"
 End = Literal["low", "mid", "high"]
 
 
@@ -43,7 +44,28 @@ def probe(words: tuple[str, ...], end: End, objective: Objective | None = None) 
     except (UserError, TraceError, HardwareError) as error:
         return PointOutcome({}, in_words_of_a_plan(str(error)))
     spent_s = process_time() - began_s
-    return PointOutcome(dict(numbers_in(simulated.summary)), cpu_s=spent_s, stopped=simulated.stopped)
+    return PointOutcome(
+        dict(numbers_in(simulated.summary)) | _prompt_rate(simulated),
+        cpu_s=spent_s,
+        stopped=simulated.stopped,
+        step_time=_kind_of(prepared),
+    )
+
+
+def _prompt_rate(simulated: Any) -> dict[str, float]:
+    """Return the rate of the finished requests' prompt tokens, beside that of their output tokens."""
+    output = float(simulated.columns["output_tokens"].sum()) if "output_tokens" in simulated.columns else 0.0
+    if not output or "prompt_tokens" not in simulated.columns:
+        return {}
+    rate = simulated.summary["throughput"]["output_tokens_per_s"]
+    return {PROMPT_RATE: rate * float(simulated.columns["prompt_tokens"].sum()) / output}
+
+
+def _kind_of(prepared: Any) -> str:
+    """Return the kind of the step times' source, that of the library as engine.step_time names it."""
+    if prepared.config.engine.step_time_tables is not None:
+        return "aiconfigurator"
+    return str(prepared.hardware.step.source).partition(":")[0]
 
 
 def in_words_of_a_plan(text: str) -> str:

@@ -99,9 +99,16 @@ def cells_of(options: PlanWords, candidate: Candidate) -> list[str]:
         number(candidate.gpu_hours),
         kwh,
         cost,
+        *_token_cost(options, candidate),
         *limits,
         number(rejected_by(candidate)),
     ]
+
+
+def _token_cost(options: PlanWords, candidate: Candidate) -> list[str]:
+    """Return the cost of a million output tokens, a column of plans with prices."""
+    each = candidate.cost_per_million
+    return [NOTHING if each is None else number(each[0])] if options.prices else []
 
 
 def equal_to(options: PlanWords, candidate: Candidate, rest: Sequence[Candidate]) -> list[str]:

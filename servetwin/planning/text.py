@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from servetwin.planning.asked import mixed_sources, not_asked, source_of, sources_differ
 from servetwin.planning.candidate import Candidate, PlanAnswer
-from servetwin.planning.objective import Limit
+from servetwin.planning.identical import identical_words
+from servetwin.planning.missed import why_no_size
 from servetwin.planning.plan_words import CHEAPEST, GPUS, RATE
 from servetwin.planning.ranking import (
     as_fast,
@@ -21,6 +23,7 @@ from servetwin.report.number_text import counted, number
 from traces.synthetic.registry import DESCRIPTIONS
 
 REJECTED: Final = "rejected"
+SOURCE: Final = "step times"
 _MOST_ROWS: Final = 24
 _MOST_NAMED: Final = 6
 NOT_SEARCHED: Final = "not searched further"
@@ -48,13 +51,21 @@ def _flips(plan: PlanAnswer) -> str:
     low, mid, high = plan.ends.low, plan.ends.mid, plan.ends.high
     if not plan.ends.flips:
         return "This layout needs the same at both ends of the step times' error."
-    ends = [f"{_gpus(end)} with all step times at their {name} end"
+    ends = [f"{_gpus(end)} with all step times at their {name} end{_why_at(plan, name)}"
             for name, end in (("low", low), ("high", high)) if end != mid]  # fmt: skip
     return f"The answer flips inside the step times' error: {' and '.join(ends)}."
 
 
 def _gpus(answer: int | None) -> str:
     return "no size" if answer is None else str(answer)
+
+
+def _why_at(plan: PlanAnswer, end: str) -> str:
+    """Return in brackets what is missed at an end of the range that no size answers."""
+    search = plan.details.get(end)
+    if search is None or search.gpus is not None:
+        return ""
+    return f" ({why_no_size(plan.options.objective, search)})"
 
 
 def _rates(plan: PlanAnswer) -> str:
@@ -74,12 +85,15 @@ def _rates(plan: PlanAnswer) -> str:
 
 def remarks(plan: PlanAnswer) -> list[str]:
     """Return the remarks on the answer."""
-    lines = [f"weights and KV: {plan.precision}"] if plan.precision else []
+    lines = [*not_asked(plan), *mixed_sources(plan)]
+    lines += [f"weights and KV: {plan.precision}"] if plan.precision else []
     if plan.headroom is not None:
         most = " or more" if plan.headroom >= 4 else ""
         lines.append(f"head-room: the rate may grow {plan.headroom:.2f} times{most} at this size")
     if plan.busiest is not None:
         lines.append(str(plan.busiest))
+    lines += identical_words(plan.same_lengths)
+    lines += _of_tokens(plan)
     lines += _ties(plan)
     lines += _one_draw(plan)
     for layout in dict.fromkeys(candidate.search.layout.hardware for candidate in plan.ranked):
@@ -99,6 +113,15 @@ def _one_draw(plan: PlanAnswer) -> list[str]:
     seed = given.get("seed", "0")
     others = " and ".join(f"seed={other}" for other in ("0", "1", "2") if other != seed)
     return [f"one draw of the trace (seed={seed}): ask again with {others}"]
+
+
+def _of_tokens(plan: PlanAnswer) -> list[str]:
+    """Say what tokens cost at the answer, at the rate of this load."""
+    if not plan.ranked or (each := plan.ranked[0].cost_per_million) is None:
+        return []
+    unit = f" {plan.options.currency}" if plan.options.currency else ""
+    output, every = (f"{number(cost)}{unit}" for cost in each)
+    return [f"cost at this load: {output} per million output tokens, {every} per million of all tokens"]
 
 
 def _ties(plan: PlanAnswer) -> list[str]:
@@ -126,7 +149,9 @@ def head(plan: PlanAnswer) -> list[str]:
     """Return the columns of the ranked table."""
     cost = f"{plan.options.currency}/h" if plan.options.currency else "cost/h"
     limits = [name_of(metric) for metric in shown_metrics(plan.options)]
-    return ["layout", "GPUs", "GPU-hours", "kWh", cost, *limits, *([REJECTED] if _rejects(plan) else [])]
+    last = [*([REJECTED] if _rejects(plan) else []), *([SOURCE] if sources_differ(plan.ranked) else [])]
+    tokens = [f"{plan.options.currency or 'cost'}/M output"] if plan.options.prices else []
+    return ["layout", "GPUs", "GPU-hours", "kWh", cost, *tokens, *limits, *last]
 
 
 def _rejects(plan: PlanAnswer) -> bool:
@@ -135,9 +160,13 @@ def _rejects(plan: PlanAnswer) -> bool:
 
 def rows(plan: PlanAnswer) -> list[list[str]]:
     """Return the ranked table: one row per layout with an answer."""
-    shown = None if _rejects(plan) else -1
+    shown, differ = None if _rejects(plan) else -1, sources_differ(plan.ranked)
     return [
-        [candidate.search.layout.name, *cells_of(plan.options, candidate)[:shown]]
+        [
+            candidate.search.layout.name,
+            *cells_of(plan.options, candidate)[:shown],
+            *([source_of(candidate)] if differ else []),
+        ]
         for candidate in plan.ranked[:_MOST_ROWS]
     ]
 
@@ -176,27 +205,7 @@ def _numbers_told(plan: PlanAnswer, numbers: Mapping[str, float]) -> str:
 
 def why_not(plan: PlanAnswer, candidate: Candidate) -> str:
     """Return one sentence on why a layout has no answer."""
-    if candidate.dropped:
-        return candidate.dropped
-    if candidate.search.refused:
-        return candidate.search.refused
-    if not candidate.search.tried:
-        return "no size within max_gpus"
-    gpus = max(candidate.search.tried)
-    outcome = candidate.search.tried[gpus]
-    if outcome.stopped:
-        return f"{outcome.stopped} with {counted(gpus, 'GPU')}"
-    if lacking := plan.options.objective.unanswered(outcome.numbers):
-        return f"{lacking} with {counted(gpus, 'GPU')}"
-    limit = _missed_limit(plan, outcome.numbers)
-    value = value_text(limit.metric, outcome.numbers.get(limit.metric))
-    return f"{name_of(limit.metric)} {value} with {counted(gpus, 'GPU')}"
-
-
-def _missed_limit(plan: PlanAnswer, numbers: Mapping[str, float]) -> Limit:
-    """Return the first limit that the numbers miss, the first of all if none."""
-    limits = plan.options.objective.limits
-    return next((limit for limit in limits if not limit.met_by(numbers)), limits[0])
+    return candidate.dropped or why_no_size(plan.options.objective, candidate.search)
 
 
 def as_data(plan: PlanAnswer) -> dict[str, Any]:
@@ -215,6 +224,7 @@ def as_data(plan: PlanAnswer) -> dict[str, Any]:
         "precision": plan.precision or None,
         "deploy": None if plan.deploy is None else plan.deploy.as_data(),
         "busiest": None if plan.busiest is None else str(plan.busiest),
+        "same_lengths": None if plan.same_lengths is None else list(plan.same_lengths),
         "currency": plan.options.currency or None,
         "equal": _equal_layouts(plan),
         "tied": tied_with(plan.options, plan.ranked),
@@ -235,11 +245,15 @@ def _equal_layouts(plan: PlanAnswer) -> list[str]:
 def _as_data(candidate: Candidate) -> dict[str, Any]:
     outcome = candidate.search.outcome
     assert outcome is not None
+    tokens = candidate.cost_per_million
     return {
         "layout": candidate.search.layout.name,
         "words": list(candidate.search.layout.words_of(candidate.search.gpus or 0)),
         "gpus": candidate.search.gpus,
         "gpu_hours": candidate.gpu_hours,
         "cost": candidate.cost,
+        "cost_per_million_output_tokens": None if tokens is None else tokens[0],
+        "cost_per_million_tokens": None if tokens is None else tokens[1],
+        "step_times": source_of(candidate) or None,
         "numbers": outcome.numbers,
     }

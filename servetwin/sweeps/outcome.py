@@ -19,12 +19,14 @@ class PointOutcome:
     """``numbers``: dotted name -> number, all of a summary. ``refused``: why there are none, or empty.
 
     ``stopped``: what was missed when a rule ended the run, which then has no numbers either; or empty.
+    ``step_time``: the kind of the step times' source, such as ``linear``; empty where nobody asked.
     """
 
     numbers: dict[str, float]
     refused: str = ""
     cpu_s: float = 0.0
     stopped: str = ""
+    step_time: str = ""
 
 
 def outcome_of(words: tuple[str, ...], folder: str = "") -> PointOutcome:

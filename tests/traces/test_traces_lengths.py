@@ -160,3 +160,18 @@ def test_a_bad_table_is_refused(changed: dict[str, Any], part: str) -> None:
 def test_a_bad_count_is_refused(count: Any) -> None:
     with pytest.raises(TraceError, match="count="):
         draw_lengths(LENGTH_TABLES["short"], stream(0, "bad"), count)
+
+
+@pytest.mark.parametrize("spread", ["azure_conv", "azure_conv_in+burstgpt_out", "ll"])
+def test_a_pair_takes_means_and_keeps_its_spread(spread: str) -> None:
+    for side, (table, mean) in enumerate(zip(length_pair(f"{spread}:1500x300"), (1500, 300), strict=True)):
+        lengths = draw_lengths(table, np.random.default_rng(1), table.rows)
+        own = draw_lengths(length_pair(spread)[side], np.random.default_rng(1), table.rows)
+        assert lengths.mean() == pytest.approx(mean, rel=0.02)
+        assert lengths.std() / lengths.mean() == pytest.approx(own.std() / own.mean(), rel=0.05)
+
+
+@pytest.mark.parametrize("name", ["512x128:1500x300", "azure_conv:1500", "azure:1500x300", ":1500x300"])
+def test_means_are_of_a_spread(name: str) -> None:
+    with pytest.raises(TraceError, match="azure_conv:1500x300"):
+        length_pair(name)

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from traces.errors import TraceError
@@ -151,10 +152,15 @@ LENGTH_PAIRS: Final[dict[str, tuple[str, str]]] = {
 
 def length_pair(lengths: str) -> tuple[Lengths, Lengths]:
     """The tables of prompt and output lengths that ``lengths`` names: a pair of ``LENGTH_PAIRS``,
-    two tables such as ``burstgpt_in+short``, or two fixed lengths in tokens such as ``512x128``.
+    two tables such as ``burstgpt_in+short``, either with other means in tokens such as
+    ``azure_conv:1500x300``, or two fixed lengths in tokens such as ``512x128``.
 
     Raises TraceError when it is none of these.
     """
+    spread, colon, means = str(lengths).partition(":")
+    if colon and (tokens := fixed_lengths(means)) is not None and fixed_lengths(spread) is None:
+        prompt_table, output_table = length_pair(spread)
+        return _with_mean(prompt_table, tokens[0]), _with_mean(output_table, tokens[1])
     if str(lengths) in LENGTH_PAIRS:
         prompt, output = LENGTH_PAIRS[str(lengths)]
         return LENGTH_TABLES[prompt], LENGTH_TABLES[output]
@@ -166,7 +172,8 @@ def length_pair(lengths: str) -> tuple[Lengths, Lengths]:
         return LENGTH_TABLES[names[0]], LENGTH_TABLES[names[1]]
     raise TraceError(
         f"lengths={lengths!r} is unknown: write one of {', '.join(LENGTH_PAIRS)}, two tables of"
-        f" {', '.join(LENGTH_TABLES)} joined by +, or fixed tokens such as 512x128"
+        f" {', '.join(LENGTH_TABLES)} joined by +, either with means of your own such as"
+        " azure_conv:1500x300, or fixed tokens such as 512x128"
     )
 
 
@@ -178,6 +185,17 @@ def fixed_lengths(lengths: str) -> tuple[int, int] | None:
     prompt_tokens, output_tokens = int(fixed[1]), int(fixed[2])
     possible = 1 <= prompt_tokens <= MAX_TOKENS and 1 <= output_tokens <= MAX_TOKENS
     return (prompt_tokens, output_tokens) if possible else None
+
+
+def _with_mean(table: Lengths, mean: float) -> Lengths:
+    """The same distribution with every length in proportion, at least one token, so that its mean is this."""
+    factor = mean / table.mean
+    source = f"{table.source}; scaled to a mean of {mean:g}"
+    if isinstance(table, ZipfLengths):
+        most_tokens = max(1, round(table.most_tokens * factor))
+        return replace(table, mean=mean, most_tokens=most_tokens, source=source)
+    knots = tuple((probability, max(1.0, tokens * factor)) for probability, tokens in table.knots)
+    return replace(table, knots=knots, mean=mean, source=source)
 
 
 def _always(tokens: int) -> LengthTable:

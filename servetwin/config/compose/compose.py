@@ -65,7 +65,7 @@ from servetwin.config.trace_options import (
     trace_parameters,
     wanted_parameter,
 )
-from servetwin.config.unknown_key import option_with, unknown_key
+from servetwin.config.unknown_key import SAME_PARAMETERS, UnknownParameterError, option_with, unknown_key
 from servetwin.config.vllm_defaults import USAGE_CONTEXTS, batch_defaults
 from serving.vocabulary.errors import UserError
 
@@ -408,7 +408,9 @@ def _refuse_parameter(tree: Tree, word: Override, key: str, keys: Iterable[str])
         )
     write = f"write only {', '.join(known)}" if known else "leave it out, for it takes no parameters"
     write += option_with(owner.replace(".", "/"), name)
-    raise UserError(f"unknown key '{echo(word.key)}' for the chosen {option}: {write}")
+    if (same := f"{owner}.{SAME_PARAMETERS.get(name, '')}") in known:
+        write = f"write {same}, which is its word for it"
+    raise UnknownParameterError(f"unknown key '{echo(word.key)}' for the chosen {option}: {write}")
 
 
 def _paths(tree: Tree, kind: Kind) -> dict[str, str]:

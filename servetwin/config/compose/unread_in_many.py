@@ -9,6 +9,7 @@ from servetwin.config.compose.unread_keys import readers, refuse_if_none_reads
 from servetwin.config.config import RunConfig
 from servetwin.config.key import Reader
 from servetwin.config.overrides import canonical
+from servetwin.config.unknown_key import UnknownParameterError
 from serving.vocabulary.errors import UserError
 from traces.errors import TraceError
 
@@ -43,13 +44,26 @@ def refuse_unread_in_sweep(keys: Iterable[str], runs: Iterable[Sequence[str]], f
 
 
 def refuse_unread_in_plan(keys: Iterable[str], runs: Iterable[Sequence[str]], judges_slo: bool) -> None:
-    """Raise UserError for a key that no layout reads.
+    """Raise UserError for a key that no layout reads, or that some layout's policy does not have.
 
     ``judges_slo``: the objective counts requests that keep slo.ttft_ms and slo.tpot_ms.
     """
     of_plan = readers() | dict.fromkeys(_FOLDER_KEYS, (_IN_PLAN,)) | ({} if judges_slo else _SLO)
     del of_plan["engine.overhead.error_s"]  # every plan runs both ends of the error of step times
-    refuse_if_none_reads(map(canonical, keys), _compose_runs(runs), "this plan", of_plan)
+    refuse_if_none_reads(map(canonical, keys), _compose_layouts(runs), "this plan", of_plan)
+
+
+def _compose_layouts(runs: Iterable[Sequence[str]]) -> Iterator[RunConfig | None]:
+    """Compose every layout; UserError for a parameter that a policy lacks, which no size of it would take."""
+    every = list(runs)
+    for words in every[:_MOST_COMPOSED]:
+        try:
+            load_config([*words, "out=none"], "simulate")
+        except UnknownParameterError as error:
+            raise UserError(f"{error}; where layouts have other words for it, plan each by itself") from error
+        except (UserError, HardwareError, TraceError):
+            continue  # it is reported as this layout's own
+    yield from _compose_runs(every)
 
 
 def _compose_runs(runs: Iterable[Sequence[str]]) -> Iterator[RunConfig | None]:
