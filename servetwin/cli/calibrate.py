@@ -45,7 +45,14 @@ def calibrate(words: Sequence[str]) -> int:
 
             said = any(word.startswith(f"{ASYNCHRONOUS}=") for word in words)
             asynchronous = config.engine.asynchronous if said else None
-            record = calibrate_server(config, quick, repeats, on_progress, resumed.append, asynchronous)
+            record = calibrate_server(
+                config,
+                quick,
+                repeats,
+                on_progress=on_progress,
+                on_resumed=resumed.append,
+                asynchronous=asynchronous,
+            )
         else:
             record = calibrated.calibrate(config, quick, repeats, on_progress, resumed.append)
     lines = [

@@ -37,6 +37,7 @@ def calibrate_server(
     config: RunConfig,
     quick: bool,
     repeats: int,
+    *,
     on_progress: Callable[[int, int], None] | None = None,
     on_resumed: Callable[[int], None] | None = None,
     asynchronous: bool | None = None,
