@@ -8,6 +8,7 @@ import pytest
 
 from nativecore import BUILT_NAME, build
 from nativecore.library import shims_together
+from nativecore.modules import SINGLE
 from nativecore.objects import Batch, Compiler, compiled
 from nativecore.tools import Tools
 
@@ -100,13 +101,14 @@ def test_modules_of_one_name_are_handed_out_by_different_files(tmp_path: Path) -
 
 
 class Tree:
-    """A tree of one module, and a build of it that compiles nothing."""
+    """A tree of the modules outside of whole packages, and a build of it that compiles nothing."""
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.root, self.lib, self.wrong = root, root / "native" / "lib", ""
         self.identity = "gcc 12"
-        (root / ROWS).parent.mkdir(parents=True)
-        (root / ROWS).write_text("a = 1\n")
+        for name in SINGLE:
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            (root / name).write_text("a = 1\n")
         monkeypatch.setattr(build, "make_library", self.make_library)
         monkeypatch.setattr(build, "tools", lambda: Tools(("cc",), ("ld",), self.identity))
 
