@@ -99,7 +99,7 @@ def elastic_of(config: RunConfig, prototypes: Mapping[str, Replica], estimates: 
     cluster = cluster_map_of(build(spec))
     bounds = bounds_of(config, hosted)
     copies = make_policy("system/cache", system.cache, sizes_bytes=sizes_bytes, hosts=cluster.hosts)
-    scaler = make_policy("system/scaler", system.scaler, estimates=estimates)
+    scaler = _scaler_of(config, estimates)
     period_ns, signals = _signals_of(config, scaler)
     estimated = {entry.model: entry for entry in estimates.models}
     setup = ElasticSetup(
@@ -126,8 +126,15 @@ def elastic_of(config: RunConfig, prototypes: Mapping[str, Replica], estimates: 
 
 def metrics_read(config: RunConfig, estimates: Estimates) -> tuple[str, ...]:
     """Return the gauges of instances that the scaler says it reads (``policies.scaling.metrics``)."""
-    scaler = make_policy("system/scaler", config.system.scaler, estimates=estimates)
-    return tuple(getattr(scaler, "metrics_read", ()))
+    return tuple(getattr(_scaler_of(config, estimates), "metrics_read", ()))
+
+
+def _scaler_of(config: RunConfig, estimates: Estimates) -> Any:
+    slo = config.slo
+    return make_policy(
+        "system/scaler", config.system.scaler, estimates=estimates, ttft_slo_ms=slo.ttft_ms,
+        tpot_slo_ms=slo.tpot_ms,
+    )  # fmt: skip
 
 
 def _signals_of(config: RunConfig, scaler: Any) -> tuple[int, SignalRules | None]:

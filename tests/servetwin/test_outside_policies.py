@@ -261,3 +261,17 @@ def test_real_workers_take_the_same_words(mine: Path, capsys: pytest.CaptureFixt
     )
     refused = ["run", "system/dispatch=my_policies:NoMethod", "out=x"]
     assert "no Dispatcher" in sentence(refused, capsys, realexec_cli.run)
+
+
+def test_a_scaler_is_told_the_objectives(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By name, so that they are not written twice."""
+    (mine / "objectives.py").write_text(
+        "from policies.scaling.load_monitor import LoadMonitor, scaling_rules\n\n"
+        "class Monitor(LoadMonitor):\n"
+        "    def __init__(self, ttft_slo_ms, tpot_slo_ms):\n"
+        "        super().__init__(scaling_rules())\n"
+        "        print('objectives', ttft_slo_ms, tpot_slo_ms)\n"
+    )
+    words = [*ELASTIC, "system/scaler=objectives:Monitor", "slo.ttft_ms=700", "slo.tpot_ms=80"]
+    assert cli.run(["simulate", *words, "uncertainty=off", "out=run"]) == 0
+    assert "objectives 700.0 80.0" in capsys.readouterr().out

@@ -49,7 +49,7 @@ POLICY_GROUPS: Final[dict[str, PolicyGroup]] = {
     "dispatch": PolicyGroup(Dispatcher, ("random", "estimates")),
     "batcher": PolicyGroup(Batcher, ("estimates",), {key: f"engine.{key}" for key in _ENGINE_KEYS}),
     "admission": PolicyGroup(Admission, ("random", "estimates")),
-    "scaler": PolicyGroup(Scaler, ("estimates",)),
+    "scaler": PolicyGroup(Scaler, ("estimates", "ttft_slo_ms", "tpot_slo_ms")),
     "provision": PolicyGroup(Provisioner, ("estimates",)),
     "cache": PolicyGroup(Copies, ("sizes_bytes", "hosts")),
     "live": PolicyGroup(LivePolicy, ("ttft_slo_ms",)),
