@@ -2,7 +2,8 @@
 
 Steps with prompts are timed by the server's own counters, if it has them, so that the front end is apart.
 Steps that decode are timed by the tokens as they arrive, between the second token of the request that began
-last and the end of the one that ends first. Nothing else may use the server meanwhile.
+last and the end of the one that ends first. What lies around the engine is measured with one request alone,
+with several that are sent at once, and with one while others decode. Nothing else may use the server.
 """
 
 import asyncio
@@ -30,6 +31,9 @@ _AHEAD_S: Final = 0.005  # for the prompt before a batch to reach the engine
 _LOOKS: Final = 40
 _LOOK_S: Final = 0.05
 _WARM: Final = (16, 64)  # prompts before anything counts
+_LONE: Final = 4  # prompts one after the other while others decode
+_LONE_TOKENS: Final = 16
+_BESIDE_STEPS: Final = 8  # times the steps of a decode that is timed: it has to outlast the prompts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +41,8 @@ class ServerPlan:
     """``prompts``: tokens. ``contexts``: tokens of each request at the start of ``sequences`` at once.
 
     ``steps``: tokens that each request decodes. ``repeats``: how often everything is measured. ``batch``:
-    (tokens, number) of prompts in the largest step, which no single prompt fills; or (0, 0).
+    (tokens, number) of prompts in the largest step, which no single prompt fills; or (0, 0). ``beside``: how
+    many decode, at the first context, while prompts are sent one after the other.
     """
 
     prompts: tuple[int, ...]
@@ -46,17 +51,19 @@ class ServerPlan:
     sequences: tuple[int, ...]
     steps: int
     repeats: int
+    beside: tuple[int, ...] = ()
 
     def jobs(self) -> list[str]:
         """Names of all measurements, in the order in which they are made: repeats are far apart in time."""
         one = [f"prompt {tokens}" for tokens in self.prompts]
         one += ["batch {} {}".format(*self.batch)] if self.batch[1] else []
         one += [f"decode {count} {context}" for context in self.contexts for count in self.sequences]
+        one += [f"beside {count} {self.contexts[0]}" for count in self.beside]
         return [f"{name} #{repeat}" for repeat in range(self.repeats) for name in one]
 
     def as_dict(self) -> dict[str, Any]:
         """To compare with the plan of a calibration that was stopped."""
-        names = ("prompts", "batch", "contexts", "sequences", "steps", "repeats")
+        names = ("prompts", "batch", "contexts", "sequences", "steps", "repeats", "beside")
         return {
             name: list(value) if isinstance(value := getattr(self, name), tuple) else value for name in names
         }
@@ -97,7 +104,15 @@ def server_plan(
         sequences=tuple(dict.fromkeys(powers)),
         steps=steps,
         repeats=repeats,
+        beside=_beside(fits[0], steps, longest, max_num_seqs),
     )
+
+
+def _beside(context: int, steps: int, longest: int, max_num_seqs: int) -> tuple[int, ...]:
+    """One, half and all but one of the requests that the server decodes, if they may decode long enough."""
+    if context + _BESIDE_STEPS * steps >= longest:
+        return ()
+    return tuple(sorted({count for count in (1, max_num_seqs // 2, max_num_seqs - 1) if count > 0}))
 
 
 def _batch_of(most_tokens: int, longest: int, max_num_seqs: int) -> tuple[int, int]:
@@ -163,7 +178,9 @@ class _Bench:
         """The measurement of this kind. Numbers as in ``ServerPlan.jobs``."""
         if kind == "prompt":
             return await self.prompt(tokens)
-        return await (self.batch if kind == "batch" else self.decode)(tokens, count)
+        if kind == "batch":
+            return await self.batch(tokens, count)
+        return await (self.decode if kind == "decode" else self.beside)(tokens, count)
 
     async def prompt(self, tokens: int) -> dict[str, Any]:
         """One prompt alone, with one token of output; seconds at the client and in the engine."""
@@ -211,7 +228,29 @@ class _Bench:
         tokens = sum(context + before_it + len(one) / 2 for before_it, one in zip(first, inside, strict=True))
         return entry | {"step_s": median(spans_s), "context_tokens": round(tokens)}
 
-    async def _stream(self, tokens: int, wanted: int) -> _Stream:
+    async def beside(self, count: int, context: int) -> dict[str, Any]:
+        """Short prompts one after the other while ``count`` requests decode; as ``prompt``, their means.
+
+        ``engine_s`` is None if the server does not count it, or if the others were done too soon.
+        """
+        begun = [asyncio.Event() for _ in range(count)]
+        wanted = _BESIDE_STEPS * self._plan.steps
+        others = [asyncio.create_task(self._stream(context, wanted, one)) for one in begun]
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                for one in begun:
+                    await one.wait()
+            before = await times_of_one(self._server, self._timeout_s)
+            lone = [await self._stream(_LONE_TOKENS, 1) for _ in range(_LONE)]
+            decoded = not any(other.done() for other in others)
+            engine_s = await self._in_engine_s(before, _LONE) if decoded else None
+        finally:
+            await asyncio.gather(*others)
+        client_s = fmean((stream.tokens_ns[0] - stream.sent_ns) / 1e9 for stream in lone)
+        return {"client_s": client_s, "engine_s": engine_s}
+
+    async def _stream(self, tokens: int, wanted: int, begun: asyncio.Event | None = None) -> _Stream:
+        """Send a prompt and read its tokens. ``begun``: is set with the first."""
         prompt = tuple(self._random.randrange(_LEAST_ID, self._vocabulary) for _ in range(tokens))
         self._sent += 1
         server = self._server
@@ -220,6 +259,8 @@ class _Bench:
         async with asyncio.timeout(self._timeout_s * max(1, wanted)):
             async for chunk in tokens_of(server.address, server.dialect, wish, server.key):
                 stream.tokens_ns += [time.monotonic_ns()] * len(chunk.tokens)
+                if begun is not None:
+                    begun.set()
         if not stream.tokens_ns:
             raise Refused("it answered without a token")
         return stream
@@ -244,33 +285,49 @@ class _Bench:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrontEndFit:
-    """``way_in_s`` of a request without tokens, ``prompt_token_s`` for each token, ``running_s`` for each
-    other request; ``error_s``: mean distance from what was measured."""
+    """``way_in_s`` of a request without tokens, ``prompt_token_s`` for each token; ``request_s``: that a
+    process is busy with each request while others wait; ``running_s`` for each other request that decodes.
+
+    ``error_s``: mean distance from what was measured with one request alone.
+    """
 
     way_in_s: float
+    request_s: float
     prompt_token_s: float
     running_s: float
     error_s: float
 
 
 def front_end_fit(entries: Mapping[str, Mapping[str, Any]]) -> FrontEndFit | None:
-    """Fit the client's times less the engine's; None if the server does not count its engine's times."""
-    alone, loaded = dict[int, list[float]](), dict[int, list[float]]()
+    """Fit the client's times less the engine's; None if the server does not count its engine's times.
+
+    Of requests that are sent at once each waits for those before it: on average half of the others. A request
+    that is sent while others decode waits until its first token is sent among theirs.
+    """
+    found: dict[str, dict[int, list[float]]] = {"prompt": {}, "decode": {}, "beside": {}}
     for name, entry in entries.items():
         kind, first, *_ = name.partition(" #")[0].split()
-        if kind != "batch" and entry.get("engine_s") is not None:
-            held = alone if kind == "prompt" else loaded
-            held.setdefault(int(first), []).append(max(0.0, entry["client_s"] - entry["engine_s"]))
-    if len(alone) < 2:
+        if kind in found and entry.get("engine_s") is not None:
+            found[kind].setdefault(int(first), []).append(max(0.0, entry["client_s"] - entry["engine_s"]))
+    if len(found["prompt"]) < 2:
         return None
-    points = [(tokens, median(found)) for tokens, found in sorted(alone.items())]
-    way_in_s, prompt_token_s = _line(points)
-    by_load = [(count - 1, median(found) - way_in_s) for count, found in sorted(loaded.items()) if count > 1]
-    running_s = sum(x * y for x, y in by_load) / sum(x * x for x, _ in by_load) if by_load else 0.0
-    errors = [abs(way_in_s + prompt_token_s * x - y) for x, y in points]
+    points = [(tokens, median(times)) for tokens, times in sorted(found["prompt"].items())]
+    alone_s, prompt_token_s = _line(points)
+    lone_s = alone_s + prompt_token_s * _LONE_TOKENS
+    running_s = _slope([(count, median(times) - lone_s) for count, times in found["beside"].items()])
+    at_once = [(count - 1, median(times) - alone_s) for count, times in found["decode"].items() if count > 1]
+    request_s = min(alone_s, max(0.0, 2 * _slope(at_once) - running_s))
+    errors = [abs(alone_s + prompt_token_s * x - y) for x, y in points]
     return FrontEndFit(
-        way_in_s=way_in_s, prompt_token_s=prompt_token_s, running_s=max(0.0, running_s), error_s=fmean(errors)
-    )
+        way_in_s=alone_s - request_s, request_s=request_s, prompt_token_s=prompt_token_s,
+        running_s=running_s, error_s=fmean(errors),
+    )  # fmt: skip
+
+
+def _slope(points: Sequence[tuple[float, float]]) -> float:
+    """Least squares through 0, not below 0; 0 without points."""
+    squares = sum(x * x for x, _ in points)
+    return max(0.0, sum(x * y for x, y in points) / squares) if squares else 0.0
 
 
 def _line(points: Sequence[tuple[float, float]]) -> tuple[float, float]:

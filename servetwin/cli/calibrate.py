@@ -103,8 +103,9 @@ def server_lines_of(record: Mapping[str, Any]) -> list[str]:
     ]
     if front is not None:
         lines.append(
-            f"  around the engine  {1e3 * front['way_in_s']:.2f} ms, {1e6 * front['prompt_token_s']:.2f} us "
-            f"per prompt token, {1e3 * front['running_s']:.2f} ms for each other request"
+            f"  around the engine  {1e3 * front['way_in_s']:.2f} ms, {1e3 * front['request_s']:.2f} ms of a "
+            f"process for each request, {1e6 * front['prompt_token_s']:.2f} us for each prompt token, "
+            f"{1e3 * front['running_s']:.2f} ms for each request that decodes meanwhile"
         )
     return [*lines, *(f"noisy: {cause}" for cause in record["noisy"])]
 

@@ -199,7 +199,12 @@ def _stamp(report: Report) -> Iterator[str]:
     front = profile["front_end"]
     around = "the server does not count it"
     if front is not None:
-        around = f"{1e3 * front['way_in_s']:.2f} ms, {1e6 * front['prompt_token_s']:.2f} us per prompt token"
+        in_s, of_it_s = front["way_in_s"] + front["request_s"], front["request_s"]
+        around = (
+            f"{1e3 * in_s:.2f} ms, of them {1e3 * of_it_s:.2f} ms of a process; "
+            f"{1e6 * front['prompt_token_s']:.2f} us per prompt token; "
+            f"{1e3 * front['running_s']:.2f} ms for each request that decodes"
+        )
     memory = f"{machine['memory_bytes'] / _GIGA:.0f} GB"
     rows = [
         ["machine", f"{machine['processor']}, {machine['cores']} cores, {memory}"],

@@ -156,9 +156,10 @@ def _record(
 
 
 def _front_end_keys(fit: FrontEndFit, server: Server) -> dict[str, Any]:
-    """The keys of ``engine.front_end``. What lies around the engine is not split into ways in and out."""
+    """The keys of ``engine.front_end``. The way out is part of the way in."""
     return {
         "way_in_s": fit.way_in_s,
+        "request_s": fit.request_s,
         "prompt_token_s": fit.prompt_token_s,
         "running_s": fit.running_s,
         "error_s": fit.error_s,

@@ -109,21 +109,33 @@ def entry(client_s: float, engine_s: float | None, **more: Any) -> dict[str, Any
 
 
 def test_a_front_end_is_fitted_to_what_lies_around_the_engine() -> None:
-    """4 ms and 2 us per token, and 3 ms for each other request; one slow repeat of three does not count."""
+    """4 ms alone, of which a process is busy for 2, and 2 us per token; 0.5 ms for each that decodes.
+
+    One slow repeat of three does not count.
+    """
     entries = {
         f"prompt {tokens} #{repeat}": entry(0.1 + 0.004 + 2e-6 * tokens + (repeat == 2) * 0.5, 0.1)
         for tokens in (16, 256, 1024)
         for repeat in range(3)
     }
-    entries |= {f"decode {count} 16 #0": entry(0.1 + 0.004 + 0.003 * (count - 1), 0.1) for count in (1, 2, 4)}
+    entries |= {  # sent at once: half of the others' 2 + 0.5 ms each
+        f"decode {count} 16 #0": entry(0.1 + 0.004 + 0.00125 * (count - 1), 0.1) for count in (1, 2, 4)
+    }
+    entries |= {
+        f"beside {count} 16 #0": entry(0.1 + 0.004 + 16 * 2e-6 + 0.0005 * count, 0.1) for count in (1, 4)
+    }
+    entries["beside 2 16 #0"] = entry(9.0, None)  # the others were done too soon
     found = front_end_fit(entries)
     assert found is not None
-    assert found.way_in_s == pytest.approx(0.004) and found.prompt_token_s == pytest.approx(2e-6)
-    assert found.running_s == pytest.approx(0.003) and found.error_s == pytest.approx(0, abs=1e-9)
+    assert found.way_in_s == pytest.approx(0.002) and found.request_s == pytest.approx(0.002)
+    assert found.prompt_token_s == pytest.approx(2e-6)
+    assert found.running_s == pytest.approx(0.0005) and found.error_s == pytest.approx(0, abs=1e-9)
     without = {name: {**one, "engine_s": None} for name, one in entries.items()}
     assert front_end_fit(without) is None
     quicker = {f"prompt {tokens} #0": entry(0.1, 0.2) for tokens in (16, 32)}
-    assert front_end_fit(quicker) == FrontEndFit(way_in_s=0, prompt_token_s=0, running_s=0, error_s=0)
+    assert front_end_fit(quicker) == FrontEndFit(
+        way_in_s=0, request_s=0, prompt_token_s=0, running_s=0, error_s=0
+    )
 
 
 def test_a_step_is_the_median_of_its_repeats_and_short_windows_do_not_count() -> None:
