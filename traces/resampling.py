@@ -61,8 +61,8 @@ def resampled(workload: Workload, seed: int, rows_per_block: int | None = None) 
         "session": apart(columns["session"], copy),
     }
     label = f"requests drawn again in blocks of {size} (moving-block bootstrap, seed {seed})"
-    drawn = workload.labelled(label, **columns)
-    return drawn.labelled(warning) if (warning := stages_warning(workload)) else drawn
+    warning = stages_warning(workload)
+    return (workload.labelled(warning) if warning else workload).labelled(label, **columns)
 
 
 def stages_warning(workload: Workload) -> str:

@@ -7,7 +7,6 @@ with drawn times depend on the seed. Where none of them is, the run of one seed 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib import import_module
 from inspect import signature
 from typing import Final
 
@@ -19,7 +18,7 @@ from servetwin.assemble.workload import selected
 from servetwin.config.compose.compose import load_config
 from servetwin.config.config import PolicyConfig, RunConfig
 from servetwin.config.models_config import ONE
-from servetwin.config.policy.policy_class import find_modules_here
+from servetwin.config.policy.policy_class import attribute, find_modules_here
 from servetwin.config.trace_config import TraceConfig
 from servetwin.sweeps.points import Point
 from servetwin.sweeps.table import Values, setting_of
@@ -79,9 +78,8 @@ def _takes_random(policy: PolicyConfig) -> bool:
     if not policy.policy:
         return False
     find_modules_here()
-    module, _, name = policy.policy.partition(":")
     try:
-        return "random" in signature(getattr(import_module(module), name)).parameters
+        return "random" in signature(attribute("the policy", policy.policy)).parameters
     except (Exception, SystemExit):  # any error of the user's own code, which its point reports
         return True
 

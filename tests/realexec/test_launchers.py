@@ -110,9 +110,8 @@ def test_what_a_seat_does_not_say_is_not_made_up(ray: FakeRay) -> None:
 )
 def test_a_seat_that_is_gone_tells_by_that(ray: FakeRay, lost: str | None, cause: str) -> None:
     ray.answers.append(ConnectionError("\nThe actor died.\nMore."))
-    worker = process(ray)
+    worker = process(ray, lost)
     worker.ran()
-    worker._node_lost = lambda: lost
     assert worker.end_within(10.0) == cause == worker.ended()
     assert worker.cut_off() == lost
 

@@ -72,6 +72,7 @@ def is_restored(world: FakeKubernetes, replicas: int) -> bool:
 
 def test_a_scaler_scales_the_deployment(tmp_path: Path) -> None:
     with FakeKubernetes(Cluster(replicas=2)) as world:
+        wait_until(lambda: len(world.ready) == 2, "the pods of before are ready")
         assert realexec_cli.run(words(tmp_path, world, *scaler_words("hpa"))) == 0
         wait_until(lambda: is_restored(world, 2), "the replicas are those of before")
         asked = [

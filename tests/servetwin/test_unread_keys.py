@@ -33,7 +33,7 @@ RUNS = {
     ),
     "real workers": ("realexec", ""),
     "simulations": ("", "realexec"),
-    "launcher=ray": ("realexec launcher=ray", "realexec"),
+    "launcher=ray and http.launcher=ray": ("realexec launcher=ray", "realexec"),
     "servers behind HTTP": ("realexec world=http http.servers=[http://h:1,http://h:2]", "realexec"),
     "the batcher chunked_prefill": ("engine=vllm_v1", "engine=vllm_v0"),
     "the batcher prefill_first": ("engine=vllm_v0", "engine=vllm_v1"),
