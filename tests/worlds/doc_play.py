@@ -182,6 +182,8 @@ def _measured(run: Path) -> None:
 
 
 def _out(words: Sequence[str]) -> str:
+    if ">" in words:
+        return words[-1]
     return next((word.partition("=")[2] for word in words if word.startswith("out=")), "")
 
 
