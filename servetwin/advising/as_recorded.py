@@ -16,8 +16,8 @@ from servetwin.report.number_text import duration, number
 
 NAME: Final = "as recorded, simulated"
 _BOUNDS: Final = ("size", "both", "both_min", "both_max")
+# A scaler between two equal bounds changes nothing; it keeps the system that of the other runs.
 _HELD: Final = "hpa"
-"""A scaler between two equal bounds changes nothing; it keeps the system that of the other runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -117,8 +117,8 @@ def _remarks(config: RunConfig, roles: Sequence[RoleServers]) -> list[str]:
     if config.system.scaler.name != "none" and all(one.least >= one.most for one in roles):
         fewest = ", ".join(f"system.instances.{one.role}_min={one.least}" for one in roles)
         lines.append(
-            f"the scaler never scales: {fewest}, and {counted(config.cluster.gpus, 'GPU')} or a given most "
-            "leave no room for another: write a smaller number"
+            f"the scaler never scales: {fewest} are as many as {counted(config.cluster.gpus, 'GPU')} or a "
+            "given maximum hold: write a smaller minimum"
         )
     if any(one.gpus > _HOST_GPUS for one in roles):
         lines.append(
