@@ -146,12 +146,17 @@ class TransferFlows:
         Cached per pair of replicas, unless the number of the transfer selects a spine.
         """
         if self._spines > 1:
-            return _delayed(self._make_channels(action, action.transfer), control_ns)
+            made = self._make_channels(action, action.transfer)
+            return _delayed(made, control_ns) if control_ns else made
         source = action.source
         key = action.what, self._placement.part_of[source].model, source, action.target, control_ns
         channels = self._channels.get(key)
         if channels is None:
-            channels = self._channels[key] = _delayed(self._make_channels(action, 0), control_ns)
+            if control_ns:
+                channels = _delayed(self._channels_of(action), control_ns)
+            else:
+                channels = self._make_channels(action, 0)
+            self._channels[key] = channels
         return channels
 
     def _make_channels(self, action: Send, spread: int) -> _Channels:
@@ -191,8 +196,6 @@ class TransferFlows:
 
 def _delayed(channels: _Channels, control_ns: int) -> _Channels:
     """The channels of a transfer with this extra latency: the links are free for that time."""
-    if not control_ns:
-        return channels
     return [
         (replace(spec, latency_s=spec.latency_s + control_ns / NS_PER_S), share, count)
         for spec, share, count in channels
