@@ -1,15 +1,12 @@
 """Llumnix's migration: pairs instances short of memory with free ones; one request of each pair moves."""
 
 from collections.abc import Sequence
-from math import ceil, inf
-from typing import Final
+from math import inf
 
 from policies.llumnix.freeness import migration_rule
 from policies.llumnix.pairing import Pairing
 from serving.protocols.load_report import LoadReport
 from serving.protocols.migration import InstancesView, Pair, SourceView
-
-_SOME: Final = 1024  # free blocks, to see how freeness falls with them
 
 
 class Llumnix:
@@ -43,7 +40,7 @@ class Llumnix:
             raise ValueError(f"rounds must be at least 1, not {rounds}")
         self._freeness = migration_rule(rule, defragment, high_priority_target_tokens)
         self._by_priority = high_priority_target_tokens is not None
-        self._shipped, self._threshold, self.rounds = rule == "shipped", migrate_out_threshold, rounds
+        self._shipped, self.rounds = rule == "shipped", rounds
         self._pairing = Pairing(self._freeness, migrate_out_threshold, self._shipped)
 
     def pair(self, view: InstancesView) -> Sequence[Pair]:
@@ -52,11 +49,7 @@ class Llumnix:
 
     def ample_blocks(self, report: LoadReport) -> int:
         """The free blocks from which an instance with this report is not a source."""
-        if self._shipped and report.preempted:
-            return report.total_blocks + 1
-        # The blocks at which its freeness crosses the threshold, plus one. Rules are linear in free blocks.
-        none, some = [self._freeness(report._replace(free_blocks=free)) for free in (0, _SOME)]
-        return 0 if none == inf else ceil((self._threshold - none) * _SOME / (some - none)) + 1
+        return self._pairing.ample_blocks(report)
 
     def choose(self, view: SourceView) -> tuple[int, str] | None:
         """The request that leaves and why; None if no suitable request decodes."""

@@ -4,12 +4,15 @@ Compiled (``nativecore.modules``), as each round asks it; the policy is in ``pol
 """
 
 from collections.abc import Sequence
-from math import inf
+from math import ceil, inf
+from typing import Final
 
 from policies.llumnix.freeness import Rule
 from policies.llumnix.freest_first import Entry, FreestFirst
-from serving.protocols.load_report import LoadReport
+from serving.protocols.load_report import LoadReport, with_free_blocks
 from serving.protocols.migration import InstancesView, Pair
+
+_SOME: Final = 1024  # free blocks, to see how freeness falls with them
 
 
 class Pairing:
@@ -49,6 +52,14 @@ class Pairing:
             for (free, source), (minus_free, destination) in zip(sources, destinations)
             if not (view.engaged(source) or view.engaged(destination))
         ]
+
+    def ample_blocks(self, report: LoadReport) -> int:
+        """The free blocks from which an instance with this report is not a source."""
+        if self._shipped and report.preempted:
+            return report.total_blocks + 1
+        # The blocks at which its freeness crosses the threshold, plus one. Rules are linear in free blocks.
+        none, some = [self._rule(with_free_blocks(report, free)) for free in (0, _SOME)]
+        return 0 if none == inf else ceil((self._threshold - none) * _SOME / (some - none)) + 1
 
     def is_source(self, report: LoadReport, free: float) -> bool:
         """Whether an instance with this report and freeness is short of memory."""

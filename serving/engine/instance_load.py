@@ -1,12 +1,8 @@
 """What the load reports know of one instance between two of its reports."""
 
-from typing import Final
-
 from serving.engine.engine import Engine
-from serving.protocols.load_report import LoadReport
+from serving.protocols.load_report import LoadReport, with_free_blocks
 from serving.protocols.migration import NEVER_NS
-
-_FREE: Final = LoadReport._fields.index("free_blocks")
 
 
 class InstanceLoad:
@@ -78,9 +74,7 @@ def told_report(known: InstanceLoad) -> LoadReport:
     if report is None:
         return report_of(known)
     if report.free_blocks != free:
-        # As ``_replace``, which takes five times as long; unpacking into one tuple makes a list first.
-        fields = report[:_FREE] + (free,) + report[_FREE + 1 :]  # noqa: RUF005
-        known.report = report = tuple.__new__(LoadReport, fields)
+        known.report = report = with_free_blocks(report, free)
     return report
 
 
