@@ -59,7 +59,7 @@ def _is_there(lib: Path, wanted: dict[str, Any]) -> bool:
 
 def _made_with(used: Tools, root: Path) -> str:
     """A hash of what makes native files of sources: this package, the settings of mypy, the compiler."""
-    recipe = [path for path in sorted(Path(__file__).parent.iterdir()) if path.suffix in {".py", ".h"}]
+    recipe = [path for path in sorted(Path(__file__).parent.iterdir()) if path.suffix in {".py", ".h", ".c"}]
     settings = [path for path in [root / "pyproject.toml"] if path.is_file()]
     words = [str(used), *(hash_of(path) for path in [*recipe, *settings])]
     return hashlib.sha256(repr(words).encode()).hexdigest()

@@ -23,6 +23,8 @@ COLD_ERROR_BRANCHES: Final = (
 INTERRUPTS: Final = "interrupts.h"
 # Products of fixed-point times stay machine words.
 MULTIPLY: Final = "multiply.h"
+# Facts are made in C: the only module that is not made from Python, so its name has no source.
+CONSTRUCT: Final = "construct.c"
 _GROUP: Final = LIBRARY.removesuffix("__mypyc")
 # What the C code of a module includes, in this order; and one file that includes them.
 _HEADERS: Final = (INTERRUPTS, f"__native_internal_{_GROUP}.h", f"__native_{_GROUP}.h", MULTIPLY)
@@ -34,13 +36,14 @@ def make_library(
 ) -> dict[str, str]:
     """Native files of the modules, in ``lib``; for each module the file that hands it out."""
     library, *shims = _c_code(modules, root, c_files)
-    for header in (INTERRUPTS, MULTIPLY):
-        shutil.copy(Path(__file__).with_name(header), c_files)
+    for name in (INTERRUPTS, MULTIPLY, CONSTRUCT):
+        shutil.copy(Path(__file__).with_name(name), c_files)
     (c_files / _COMMON).write_text("".join(f'#include "{name}"\n' for name in _HEADERS))
     sources = [os.path.relpath(source, c_files) for source in library.sources]
     of_modules = tuple(source for source in sources if source.startswith("__native"))
     runtime = tuple(source for source in sources if not source.startswith("__native"))
     handing_out = shims_together([shim.name for shim in shims], c_files)
+    handing_out[CONSTRUCT] = ["nativecore.construct"]
     batches = [
         Batch(of_modules, _COMMON, (_COMMON, *_HEADERS)),
         Batch((*runtime, *handing_out), INTERRUPTS, (INTERRUPTS,)),

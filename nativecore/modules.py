@@ -7,11 +7,13 @@ from nativecore import ROOT
 
 # Whole packages; what stays interpreted is said below.
 PACKAGES: Final = ("serving", "simcore", "hwmodels/fabric")
-# Step times are taken from rows, the chunks of a load from a chain. Policies stay as they are: people derive
-# their own from them, and what a policy takes is read from its annotations, which native classes have not; it
-# is 3 % of a static run.
+# Step times are taken from rows, the chunks of a load from a chain. Classes of policies stay as they are:
+# people derive their own from them, and what a policy takes is read from its annotations, which native
+# classes have not. What the most frequent ones do at each event is in modules of its own.
 SINGLE: Final = (
-    "hwmodels/loading/chain.py", "hwmodels/step_times/rows.py", "hwmodels/step_times/stage_rows.py"
+    "hwmodels/loading/chain.py", "hwmodels/step_times/rows.py", "hwmodels/step_times/stage_rows.py",
+    "policies/llumnix/freeness.py", "policies/llumnix/freest_first.py", "policies/llumnix/pairing.py",
+    "policies/passes.py",
 )  # fmt: skip
 
 _ANSWERS: Final = "it tells a policy's wrong answer of any type: native code refuses a wrong type by itself"

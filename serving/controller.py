@@ -1,5 +1,7 @@
 """The controller: only it changes control state. It routes each event to the state machines it concerns."""
 
+from typing import Final
+
 from serving.elastic.replica_control import Handler, ReplicaControl
 from serving.engine.engine import Engine
 from serving.engine.progress import EngineState
@@ -25,7 +27,7 @@ from serving.vocabulary.events import (
 )
 from serving.vocabulary.request import Request
 
-_IDLE = EngineState.IDLE
+_IDLE: Final[EngineState] = EngineState.IDLE
 
 
 class Controller:

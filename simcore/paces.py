@@ -10,7 +10,7 @@ from simcore.replica.machine import Machine
 from simcore.replica.slowed_steps import SlowedSteps, own_steps
 from simcore.timers import Timer
 
-_LOSSES: Final = (Closing, Lost, LostHost, LostLink, LostSsd)
+_LOSSES: Final = frozenset((Closing, Lost, LostHost, LostLink, LostSsd))
 
 
 class Paces:

@@ -16,9 +16,9 @@ def run_all(env: Environment) -> None:
     world: Any = env
     queue = world._queue
     while queue:
-        world._now, _, _, event = heappop(queue)
-        for callback in event.callbacks:
-            callback(event)
+        entry = heappop(queue)
+        world._now, event = entry[0], entry[3]
+        event.callbacks[0](event)  # a timer has one
 
 
 class Timer:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from math import inf
 from typing import Final
 
-from serving.protocols.load_report import LoadReport
+from serving.protocols.load_report import LoadReport, with_free_blocks
 
 Rule = Callable[[LoadReport], float]
 
@@ -89,7 +89,7 @@ def headroom(rule: Rule, target_tokens: int | None, held: Callable[[LoadReport],
         if not held(report):
             return rule(report)
         used_blocks = report.total_blocks - target_tokens // report.block_tokens
-        return rule(report._replace(free_blocks=report.free_blocks - used_blocks))
+        return rule(with_free_blocks(report, report.free_blocks - used_blocks))
 
     return with_headroom
 

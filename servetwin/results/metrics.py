@@ -8,6 +8,7 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import Callable
+from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 from servetwin.results.gap_sketch import GAPS_BUFFERED, GapSketch
@@ -32,6 +33,7 @@ FINISHED_FIELDS = (
     "replica",
     "preemptions",
 )
+_ROW = Struct(f"{len(FINISHED_FIELDS)}q")  # as an array of "q" has them
 NS_PER_MS = 1e6
 NS_PER_S = 1e9
 
@@ -47,7 +49,7 @@ class RunMetrics:
         self._finished = array("q")
         self._blocks: list[Block] = []  # of requests that finished before those of the buffer
         self._columns: dict[str, np.ndarray] = {}
-        self._extend = self._finished.extend
+        self._extend = self._finished.frombytes
         self.gap_sketch = GapSketch()
         self.gaps = self.gap_sketch.add  # saves one call on the hot path
         self._noted = self.gap_sketch.buffer
@@ -72,7 +74,7 @@ class RunMetrics:
     ) -> None:
         """Record a request that produced its last token."""
         self._extend(
-            (
+            _ROW.pack(  # ``extend`` with a tuple takes three times as long
                 request.id,
                 request.arrival_ns,
                 request.prompt_tokens,

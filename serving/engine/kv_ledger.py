@@ -84,8 +84,10 @@ class KvLedger:
         """Blocks that no request holds."""
         steps = self.steps_done
         if steps != self._counted_at:  # read twice per pass, with the same result
-            block = self.block_tokens
-            taken = self.decoding * (steps // block) + sum(self._phases[: steps % block])
+            block, phases = self.block_tokens, self._phases
+            taken = self.decoding * (steps // block)
+            for place in range(steps % block):  # compiled half as long as a sum over a slice
+                taken += phases[place]
             self._counted_at, self._decoding_blocks = steps, self._base_blocks + taken
         return self.total_blocks - self._reserved - self._decoding_blocks
 
@@ -204,11 +206,10 @@ class KvLedger:
     def blocks_of_steps(self, steps: int) -> int:
         """Blocks that decoding requests take in the next steps."""
         block, phases = self.block_tokens, self._phases
-        rounds, rest = divmod(steps, block)
-        first = self.steps_done % block
-        end = first + rest
-        more = sum(phases[first:end]) if end <= block else sum(phases[first:]) + sum(phases[: end - block])
-        return self.decoding * rounds + more
+        more, first = self.decoding * (steps // block), self.steps_done % block
+        for place in range(first, first + steps % block):
+            more += phases[place % block]
+        return more
 
     def admit(self, progress: Waiting, start: int, decodes: bool) -> None:
         """Let a request leave the queue and begin at ``start``, after stored blocks; ``reserve`` follows.

@@ -14,6 +14,7 @@ there. During a copy both ends run without further reports. A destination that s
 
 from collections.abc import Mapping
 from math import inf
+from typing import Final
 
 from serving.engine import boundary
 from serving.engine.engine import Engine
@@ -43,7 +44,13 @@ from serving.vocabulary.actions import Action, Assign, Migrate
 from serving.vocabulary.current_event import Present
 from serving.vocabulary.events import Ran, Sent
 
-_PREPARING, _COPYING, _LAST_STAGE, _RECOMPUTING, _COMMITTED, _ABORTED, _WAITING = MigrationPhase
+_PREPARING: Final[MigrationPhase] = MigrationPhase.PREPARING
+_COPYING: Final[MigrationPhase] = MigrationPhase.COPYING
+_LAST_STAGE: Final[MigrationPhase] = MigrationPhase.LAST_STAGE
+_RECOMPUTING: Final[MigrationPhase] = MigrationPhase.RECOMPUTING
+_COMMITTED: Final[MigrationPhase] = MigrationPhase.COMMITTED
+_ABORTED: Final[MigrationPhase] = MigrationPhase.ABORTED
+_WAITING: Final[MigrationPhase] = MigrationPhase.WAITING
 
 
 class Migrations:

@@ -11,6 +11,7 @@ events.
 
 from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
+from typing import Final
 
 from serving.engine.engine import Engine
 from serving.engine.progress import Progress
@@ -29,8 +30,11 @@ class MovePhase(IntEnum):
     ABORTED = 3
 
 
-# On Python 3.11 every look-up through the class costs as much as the rest of a short method.
-_RESERVED, _SENDING, _COMMITTED, _ABORTED = MovePhase
+# As in ``serving.engine.engine``: no look-ups through the class, and compiled none at all.
+_RESERVED: Final[MovePhase] = MovePhase.RESERVED
+_SENDING: Final[MovePhase] = MovePhase.SENDING
+_COMMITTED: Final[MovePhase] = MovePhase.COMMITTED
+_ABORTED: Final[MovePhase] = MovePhase.ABORTED
 
 
 # What one replica sends in a stage: (source, requests, bytes of their KV).

@@ -1,6 +1,6 @@
 """The last load report of an instance, which schedulers read (``serving.engine.load_reports``)."""
 
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 ReportsAt = Literal["changes", "step_ends", "ticks"]
 """When an instance sends load reports: see ``serving.engine.load_reports``."""
@@ -28,3 +28,12 @@ class LoadReport(NamedTuple):
     waiting_tokens: int
     high_running: int = 0
     high_waiting: int = 0
+
+
+_FREE: Final = LoadReport._fields.index("free_blocks")
+
+
+def with_free_blocks(report: LoadReport, free_blocks: int) -> LoadReport:
+    """As ``_replace``, which takes five times as long; unpacking into one tuple makes a list first."""
+    fields = report[:_FREE] + (free_blocks,) + report[_FREE + 1 :]  # noqa: RUF005
+    return tuple.__new__(LoadReport, fields)

@@ -70,8 +70,9 @@ class Rounds:
 
     def _arm(self, actions: list[Action]) -> None:
         """Request the next round that can pair instances."""
-        self._armed_ns = NEVER_NS
-        quiet_ns = min([service.quiet_until_ns() for service in self._services], default=NEVER_NS)
+        self._armed_ns = quiet_ns = NEVER_NS
+        for service in self._services:
+            quiet_ns = min(quiet_ns, service.quiet_until_ns())
         if quiet_ns < NEVER_NS:
             self._ask(quiet_ns, actions)
 

@@ -55,7 +55,7 @@ class TransferFlows:
         self._spines = topology.counts.up_spines
         self._under_way: dict[int, _Transfer] = {}
         self._of_flow: dict[int, _Transfer] = {}
-        self._channels: dict[tuple[str, str, int, int], _Channels] = {}
+        self._channels: dict[tuple[str, str, int, int, int], _Channels] = {}
         self._reshards: dict[tuple[str, int, int], tuple[Share, ...]] = {}
 
     def begin(self, now_s: float, action: Send) -> None:
@@ -64,12 +64,12 @@ class TransferFlows:
         assert number not in self._under_way, f"transfer {number} is under way already"
         if action.layers is not None or action.positions:
             self._placement.require_ends(action)
-        channels = self._channels_of(action)
+        channels = self._channels_of(action, action.control_ns)
         transfer = self._under_way[number] = _Transfer(action)
-        fabric, of_flow, control_ns = self._fabric, self._of_flow, action.control_ns
+        fabric, of_flow = self._fabric, self._of_flow
         for spec, share, count in channels:
             size_bytes = sent_bytes * share
-            flow = fabric.start(_delayed(spec, control_ns) if control_ns else spec, now_s, size_bytes)
+            flow = fabric.start(spec, now_s, size_bytes)
             transfer.flows[flow] = size_bytes, count
             of_flow[flow] = transfer
 
@@ -140,15 +140,23 @@ class TransferFlows:
                 self._of_flow[flow] = transfer
         return given_up
 
-    def _channels_of(self, action: Send) -> _Channels:
-        """Cached per pair of replicas, unless the number of the transfer selects a spine."""
+    def _channels_of(self, action: Send, control_ns: int = 0) -> _Channels:
+        """Its channels, with this time before their first bytes.
+
+        Cached per pair of replicas, unless the number of the transfer selects a spine.
+        """
         if self._spines > 1:
-            return self._make_channels(action, action.transfer)
+            made = self._make_channels(action, action.transfer)
+            return _delayed(made, control_ns) if control_ns else made
         source = action.source
-        key = action.what, self._placement.part_of[source].model, source, action.target
+        key = action.what, self._placement.part_of[source].model, source, action.target, control_ns
         channels = self._channels.get(key)
         if channels is None:
-            channels = self._channels[key] = self._make_channels(action, 0)
+            if control_ns:
+                channels = _delayed(self._channels_of(action), control_ns)
+            else:
+                channels = self._make_channels(action, 0)
+            self._channels[key] = channels
         return channels
 
     def _make_channels(self, action: Send, spread: int) -> _Channels:
@@ -186,6 +194,9 @@ class TransferFlows:
         return [(source[share.source_rank], target[share.target_rank], share.share) for share in shares]
 
 
-def _delayed(spec: FlowSpec, control_ns: int) -> FlowSpec:
-    """The flow of a transfer with this extra latency: the links are free for that time."""
-    return replace(spec, latency_s=spec.latency_s + control_ns / NS_PER_S)
+def _delayed(channels: _Channels, control_ns: int) -> _Channels:
+    """The channels of a transfer with this extra latency: the links are free for that time."""
+    return [
+        (replace(spec, latency_s=spec.latency_s + control_ns / NS_PER_S), share, count)
+        for spec, share, count in channels
+    ]

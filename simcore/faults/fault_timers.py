@@ -49,7 +49,10 @@ class FaultTimers:
             self._faults.at(due_ns)
 
     def are_only(self) -> bool:
-        """Whether nothing else is scheduled."""
+        """Whether nothing else is scheduled. While a machine runs, its end is: then one look tells."""
+        timers, machines = self._run_timers, self._machines
+        if any(machine.run is not None and timers[replica].pending for replica, machine in machines.items()):
+            return False
         return others((self._faults, self._notices, *self._idle()), self._env) == 0
 
     def _idle(self) -> list[Timer]:

@@ -231,7 +231,7 @@ ROOMS = {
         "launchers", "world", "driver", "calibration", "http", "kubernetes", "telemetry", "probe",
     ),
     "policies": (
-        "admission", "batching", "dispatch", "llumnix", "migration", "migration_defragment",
+        "admission", "passes", "batching", "dispatch", "llumnix", "migration", "migration_defragment",
         "migration_victims", "multicast", "provisioning", "scaling", "live", "quart",
     ),
     "servetwin": (

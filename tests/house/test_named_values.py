@@ -35,7 +35,7 @@ OUTSIDE: Final = {"ScaleDecision": "policies of users answer with it"}
 # Values that go on to one of several methods.
 FORWARDING: Final = {"ask": "serving.protocols.policy_faults: the arguments of the policy's method"}
 # The standard library's own order.
-LIBRARY: Final = ("datetime", "redirect_request", "submit", "zip")
+LIBRARY: Final = ("datetime", "pack", "redirect_request", "submit", "zip")
 EXEMPT: Final = frozenset(LIBRARY) | frozenset(HOT) | frozenset(OUTSIDE) | frozenset(FORWARDING)
 
 

@@ -150,7 +150,7 @@ def test_the_switch_turns_native_code_off() -> None:
 
 @compiled_only
 def test_an_edit_is_never_hidden_by_native_code(tmp_path: Path) -> None:
-    root = copied(tmp_path, "serving", "simcore", "hwmodels")
+    root = copied(tmp_path, "serving", "simcore", "hwmodels", "policies")
     units = "import serving.vocabulary.units; print(serving.vocabulary.units.NS_PER_S)"
     assert asked(root, f"{ASK}; {units}") == "compiled: \n1000000000"
     text = (root / "serving" / "vocabulary" / "units.py").read_text()

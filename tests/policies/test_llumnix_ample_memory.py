@@ -52,7 +52,7 @@ def test_who_has_ample_blocks_is_no_source(
     for other in others:
         policy.ample_blocks(other)
     if one.free_blocks >= policy.ample_blocks(one):
-        assert not policy._is_source(one, policy._freeness(one))
+        assert not policy._pairing.is_source(one, policy._freeness(one))
 
 
 class Counted:
