@@ -27,6 +27,8 @@ def full_batch_gpu_s(
     pairs = list(zip(hosted, estimates.models, strict=True))
     prefill = np.array([model.gpus / entry.prefill_tokens_per_s for model, entry in pairs])
     decode = np.array([model.gpus * entry.decode_step_s / entry.decode_sequences for model, entry in pairs])
+    if len(pairs) == 1:  # a column of equal numbers would be as large as the result
+        return prompt_tokens * prefill[0], output_tokens * decode[0]
     return prompt_tokens * prefill[code], output_tokens * decode[code]
 
 

@@ -22,7 +22,7 @@ class Requests:
     Each column is computed when it is asked for: a run may have ten million rows.
     """
 
-    __slots__ = ("_columns", "_rows", "finish_s")
+    __slots__ = ("_columns", "_count", "_rows")
 
     def __init__(self, columns: Columns) -> None:
         """``columns``: those of requests.parquet, of equal length, times in ns."""
@@ -31,7 +31,7 @@ class Requests:
         rows = (first >= 0) & (finish >= first)
         self._rows = slice(None) if rows.all() else rows
         self._columns = columns
-        self.finish_s = self._seconds("finish_ns")
+        self._count = int(rows.sum())
 
     def _seconds(self, name: str) -> Floats:
         return self._floats(name) / _NS_PER_S
@@ -49,6 +49,11 @@ class Requests:
     def first_token_s(self) -> Floats:
         """When each had its first token."""
         return self._seconds("first_token_ns")
+
+    @property
+    def finish_s(self) -> Floats:
+        """When each had its last token."""
+        return self._seconds("finish_ns")
 
     @property
     def replica(self) -> NDArray[np.int64]:
@@ -71,7 +76,7 @@ class Requests:
         return self._floats("e2e_ms")
 
     def __len__(self) -> int:
-        return len(self.finish_s)
+        return self._count
 
     @property
     def end_s(self) -> float:
@@ -89,7 +94,8 @@ def requests_in(folder: Path) -> Requests:
 
 def distribution(values: Floats) -> tuple[Floats, Floats]:
     """Return (value, share of requests at or below it), dense in the tail; empty if no value is finite."""
-    ordered = np.sort(values[np.isfinite(values)])
+    ordered = values[np.isfinite(values)]
+    ordered.sort()  # in place: a run may have ten million requests
     if not len(ordered):
         return ordered, ordered
     shares = np.concatenate([np.linspace(0, 0.98, 197), np.linspace(0.981, 1, 100)])
@@ -99,7 +105,9 @@ def distribution(values: Floats) -> tuple[Floats, Floats]:
 
 def binned_percentiles(times_s: Floats, values: Floats, percents: list[float]) -> tuple[Floats, list[Floats]]:
     """Return bin centres, and for each percentile its value per time bin (NaN in bins without values)."""
-    if not (known := np.isfinite(values)).all():
+    if (known := np.isfinite(values)).all():
+        values = values.copy()
+    else:
         times_s, values = times_s[known], values[known]
     if not len(times_s):
         return np.empty(0), [np.empty(0) for _ in percents]
@@ -108,7 +116,7 @@ def binned_percentiles(times_s: Floats, values: Floats, percents: list[float]) -
     edges = np.linspace(low, high if high > low else low + 1.0, bins + 1)
     if (times_s[1:] >= times_s[:-1]).all():
         ends = np.append(np.searchsorted(times_s, edges[1:-1]), len(times_s))
-        ordered, counts = values.copy(), np.diff(ends, prepend=0)
+        ordered, counts = values, np.diff(ends, prepend=0)  # a copy, sorted in place
         for end, count in zip(ends, counts):
             ordered[end - count : end].sort()
     else:
@@ -133,11 +141,15 @@ def _percentile(ordered: Floats, counts: NDArray[np.int64], percent: float) -> F
 
 
 def level(starts_s: Floats, ends_s: Floats, end_s: float) -> tuple[Floats, Floats]:
-    """Return (bin start, most requests at once in that bin) of intervals [start, end), over [0, end_s]."""
+    """Return (bin start, most requests at once in that bin) of intervals [start, end), over [0, end_s].
+
+    Sorts both arrays, which are the caller's to give away: copies of ten million requests are not small.
+    """
     if not (lasting := ends_s > starts_s).all():
         starts_s, ends_s = starts_s[lasting], ends_s[lasting]
     edges = np.linspace(0.0, end_s, _BINS + 1)
-    starts_s, ends_s = np.sort(starts_s), np.sort(ends_s)
+    starts_s.sort()
+    ends_s.sort()
     begun, ended = np.searchsorted(starts_s, edges), np.searchsorted(ends_s, edges)
     begun[-1], ended[-1] = len(starts_s), len(ends_s)
     most = [

@@ -78,6 +78,7 @@ def write_parquet(path: Path, columns: Columns) -> None:
     table = pa.table({name: _arrow(values) for name, values in columns.items()})
     with path.open("wb") as file:  # opened here because pyarrow refuses a name that is not UTF-8
         pq.write_table(table, file)
+    pa.default_memory_pool().release_unused()  # a million encoded rows, 100 MB and more
 
 
 def _arrow(values: np.ndarray | Names) -> Any:
