@@ -83,6 +83,7 @@ def main(words: list[str]) -> None:
         ]
         for mode in available():
             cached = environment(mode) | {"SERVETWIN_CACHE": str(Path(folder) / "cache")}
+            cached.pop("PYTHONDONTWRITEBYTECODE", None)  # else every process compiles its modules anew
             anew = cached | {"SERVETWIN_CACHE": "off"}
             for name, environ in (("run", cached), ("run_anew", anew)):
                 if name in rows:

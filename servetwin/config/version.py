@@ -4,6 +4,9 @@ import subprocess
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Final
+
+_HEAD: Final = "# branch.oid "  # "Porcelain Format Version 2" in git-status(1)
 
 
 @cache
@@ -20,11 +23,14 @@ def _commit(root: Path) -> str | None:
     if not (root / ".git").exists():
         return None
     try:
-        head = _git(root, "rev-parse", "HEAD")
-        changes = "+changes" if _git(root, "status", "--porcelain", "--untracked-files=no") else ""
+        said = _git(root, "status", "--porcelain=v2", "--branch", "--no-ahead-behind", "--untracked-files=no")
     except (OSError, subprocess.SubprocessError):
         return None
-    return head + changes
+    lines = said.splitlines()
+    head = next(line.removeprefix(_HEAD) for line in lines if line.startswith(_HEAD))
+    if head == "(initial)":  # nothing is committed yet
+        return None
+    return head + ("" if all(line.startswith("# ") for line in lines) else "+changes")
 
 
 def _git(root: Path, *words: str) -> str:

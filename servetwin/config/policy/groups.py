@@ -1,9 +1,9 @@
 """The groups of ``system/``: their policies' protocol, and the arguments of the constructors."""
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from serving.engine.fleet import Admission, Dispatcher
 from serving.parameters.copies import Copies
@@ -29,13 +29,20 @@ class PolicyGroup:
     @property
     def methods(self) -> dict[str, inspect.Signature]:
         """The required methods of a policy class: method -> signature."""
-        routines = {name: value for name, value in self._public() if inspect.isroutine(value)}
-        return {name: inspect.signature(method) for name, method in routines.items()}
+        return {name: inspect.signature(method) for name, method in self._routines()}
+
+    @property
+    def method_names(self) -> list[str]:
+        """The names of ``methods``, without reading a signature."""
+        return [name for name, _ in self._routines()]
 
     @property
     def attributes(self) -> list[str]:
         """The required attributes of a policy object besides its methods."""
         return [name for name, value in self._public() if not inspect.isroutine(value)]
+
+    def _routines(self) -> Iterator[tuple[str, Callable[..., Any]]]:
+        return ((name, value) for name, value in self._public() if inspect.isroutine(value))
 
     def _public(self) -> Iterator[tuple[str, object]]:
         for owner in reversed(self.protocol.__mro__):

@@ -23,7 +23,7 @@ SPARING_PERIOD_S: Final = 0.1
 SLOW_SHARE: Final = 0.5
 SLOW_CALL_MS: Final = 100.0
 # Methods of policies. A policy in native code has no frame and is not seen: only this package has those.
-_METHODS: Final = frozenset(method for group in POLICY_GROUPS.values() for method in group.methods)
+_METHODS: Final = frozenset(method for group in POLICY_GROUPS.values() for method in group.method_names)
 # Packages with own methods of these names; in the last one, the loop of a run over servers waits.
 _ASKING: Final = frozenset(("serving", "simcore", "realexec", "servetwin", "selectors"))
 
