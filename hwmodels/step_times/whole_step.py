@@ -3,7 +3,8 @@
 Prompts: seconds = D(tokens) + q * squares, q fitted once, D a line through the remainders at each measured
 number of tokens. Decodes: at each measured number of sequences a line through the measured contexts; between
 two such numbers the mean of both at the same context of each. A step with both takes the larger start of the
-two plus both attentions; if the engine runs chunks and decodes one after the other, the sum of all. If the
+two plus both attentions; where such steps were measured, the sum of a step of each less what they save on
+average, if that is longer; if the engine runs chunks and decodes one after the other, the sum of all. If the
 engine lays a chunk out in its whole prompt, the squares are those of the prompt, and laying takes time.
 """
 
@@ -56,7 +57,8 @@ class WholeStepModel:
     """Implements StepModel. ``sequences``: of each decode line; ``tokens`` and ``dense``: D.
 
     ``apart``: D is of one chunk, and chunks and decodes run one after the other. ``blocks``: of a
-    `StepProfile`; ``laying_s``: time to lay a chunk out, if it is not its whole prompt.
+    `StepProfile`; ``laying_s``: time to lay a chunk out, if it is not its whole prompt. ``saved_s``: by which
+    a step with both is shorter than one of each; below 0 if it is longer; None: none was measured.
     """
 
     sequences: tuple[int, ...]
@@ -73,6 +75,7 @@ class WholeStepModel:
     apart: bool = False
     blocks: PromptBlocks | None = None
     laying_s: float = 0.0
+    saved_s: float | None = None
 
     @property
     def interplay(self) -> Interplay | None:
@@ -89,8 +92,13 @@ class WholeStepModel:
                 each = self.blocks.computed(prefill_tokens, prefill_sequences)
             chunks_s = prefill_sequences * self._dense_s(each)
             return chunks_s + (self._decode_s(decode_sequences, 0.0) if decode_sequences else 0.0)
-        alone_s = self._dense_s(prefill_tokens + decode_sequences)
-        return alone_s if decode_sequences == 0 else max(alone_s, self._decode_s(decode_sequences, 0.0))
+        if decode_sequences == 0:
+            return self._dense_s(prefill_tokens)
+        decode_s = self._decode_s(decode_sequences, 0.0)
+        longer_s = max(self._dense_s(prefill_tokens + decode_sequences), decode_s)
+        if self.saved_s is None:
+            return longer_s
+        return max(longer_s, self._dense_s(prefill_tokens) + decode_s - self.saved_s)
 
     def decode_attention(self, decode_sequences: int) -> tuple[Piece, ...]:
         """Linear between the contexts measured at the numbers of sequences on both sides."""
@@ -205,7 +213,18 @@ def fitted_whole_steps(
         blocks=blocks,
         laying_s=laying_s,
     )
+    mixed = steps.where(steps.phase("mixed"))
+    if len(mixed) and not apart:
+        model = replace(model, saved_s=float(np.median(_sums_s(model, mixed) - mixed.seconds)))
     return model, notes
+
+
+def _sums_s(model: WholeStepModel, mixed: Steps) -> Floats:
+    """Seconds of the prompts of each step and of its decodes, each in a step of its own."""
+    nobody, nothing = np.zeros_like(mixed.decode_sequences), np.zeros_like(mixed.prefill_tokens)
+    prompts = replace(mixed, decode_sequences=nobody, context_tokens=nobody)
+    decodes = replace(mixed, prefill_tokens=nothing, prefill_sequences=nothing, cached_tokens=nothing)
+    return model.step_s(prompts) + model.step_s(decodes)
 
 
 def _one_chunk_each(prefill: Steps) -> Steps:

@@ -57,15 +57,9 @@ def error_text(judged: tuple[PhaseError, ...]) -> str:
 def held_out_whole_steps(
     steps: Steps, apart: bool = False, blocks: PromptBlocks | None = None
 ) -> tuple[PhaseError, ...]:
-    """Errors on inner grid lines, each left out of a fit once, and of mixed steps, which no fit sees."""
-    errors = []
-    for phase in ("decode", "prefill"):
-        measured, told = _unseen(steps, phase, apart, blocks)
-        errors.append(_phase_error(phase, measured, told))
-    mixed = steps.where(steps.phase("mixed"))
-    if len(mixed):
-        model, _ = fitted_whole_steps(steps, apart, blocks)
-        errors.append(_phase_error("mixed", mixed.seconds, model.step_s(mixed)))
+    """Errors on inner grid lines and of mixed steps, each left out of a fit once."""
+    phases: tuple[Phase, ...] = ("decode", "prefill", *(("mixed",) if steps.phase("mixed").any() else ()))
+    errors = [_phase_error(phase, *_unseen(steps, phase, apart, blocks)) for phase in phases]
     return tuple(error for error in errors if error is not None)
 
 
@@ -84,8 +78,14 @@ def folds(steps: Steps, phase: Phase) -> Iterator[Mask]:
     """Which rows are left out: of each axis every FOLDS-th inner line at once; the ends always stay.
 
     A line with over MOST_OF_A_PHASE of the rows stays as well: without it the other axis could not be fitted.
+    Of mixed steps every FOLDS-th: one number is fitted to all of them.
     """
     mine = steps.phase(phase)
+    if phase == "mixed":
+        at = np.flatnonzero(mine)
+        for fold in range(min(FOLDS, len(at))):
+            yield np.isin(np.arange(len(steps)), at[fold::FOLDS])
+        return
     each = steps.context_tokens // np.maximum(steps.decode_sequences, 1)
     axes: tuple[Ints, ...] = (steps.decode_sequences, each)
     if phase == "prefill":

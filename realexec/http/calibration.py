@@ -2,13 +2,16 @@
 
 Steps with prompts are timed by the server's own counters, if it has them, so that the front end is apart.
 Steps that decode are timed by the tokens as they arrive, between the second token of the request that began
-last and the end of the one that ends first. What lies around the engine is measured with one request alone,
-with several that are sent at once, and with one while others decode. Nothing else may use the server.
+last and the end of the one that ends first. Steps with both are measured at the requests that decode: by how
+much their tokens are late for a prompt that is sent meanwhile, whatever delays them. What lies around the
+engine is measured with one request alone, with several that are sent at once, and with one while others
+decode. Nothing else may use the server.
 """
 
 import asyncio
 import random
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, median
@@ -20,6 +23,7 @@ from realexec.http.engine_times import EngineTimes, times_of_one
 from realexec.http.probe import Server
 from realexec.http.stream import Refused, tokens_of
 from serving.vocabulary.errors import UserError
+from serving.vocabulary.units import NS_PER_S
 
 Progress = Callable[[int, int], None]
 
@@ -30,10 +34,12 @@ _LEAST_STEPS: Final = 4  # of a window that counts
 _AHEAD_S: Final = 0.005  # for the prompt before a batch to reach the engine
 _LOOKS: Final = 40
 _LOOK_S: Final = 0.05
+_TOKEN_LOOK_S: Final = 0.002
+_SETTLING: Final = 2  # steps after a prompt's last token in which the server still has work with it
 _WARM: Final = (16, 64)  # prompts before anything counts
-_LONE: Final = 4  # prompts one after the other while others decode
-_LONE_TOKENS: Final = 16
-_BESIDE_STEPS: Final = 8  # times the steps of a decode that is timed: it has to outlast the prompts
+_MIXED: Final = (16, 128, 512)  # tokens of prompts that are sent while others decode
+_LONE: Final = 6  # such prompts, one after the other
+_BESIDE_STEPS: Final = 4  # times the steps of a decode that is timed: it has to outlast the prompts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +48,7 @@ class ServerPlan:
 
     ``steps``: tokens that each request decodes. ``repeats``: how often everything is measured. ``batch``:
     (tokens, number) of prompts in the largest step, which no single prompt fills; or (0, 0). ``beside``: how
-    many decode, at the first context, while prompts are sent one after the other.
+    many decode, at the first context, while prompts of ``mixed`` tokens are sent one after the other.
     """
 
     prompts: tuple[int, ...]
@@ -52,18 +58,19 @@ class ServerPlan:
     steps: int
     repeats: int
     beside: tuple[int, ...] = ()
+    mixed: tuple[int, ...] = ()
 
     def jobs(self) -> list[str]:
         """Names of all measurements, in the order in which they are made: repeats are far apart in time."""
         one = [f"prompt {tokens}" for tokens in self.prompts]
         one += ["batch {} {}".format(*self.batch)] if self.batch[1] else []
         one += [f"decode {count} {context}" for context in self.contexts for count in self.sequences]
-        one += [f"beside {count} {self.contexts[0]}" for count in self.beside]
+        one += [f"mixed {tokens} {count}" for tokens in self.mixed for count in self.beside]
         return [f"{name} #{repeat}" for repeat in range(self.repeats) for name in one]
 
     def as_dict(self) -> dict[str, Any]:
         """To compare with the plan of a calibration that was stopped."""
-        names = ("prompts", "batch", "contexts", "sequences", "steps", "repeats", "beside")
+        names = ("prompts", "batch", "contexts", "sequences", "steps", "repeats", "beside", "mixed")
         return {
             name: list(value) if isinstance(value := getattr(self, name), tuple) else value for name in names
         }
@@ -105,6 +112,7 @@ def server_plan(
         steps=steps,
         repeats=repeats,
         beside=_beside(fits[0], steps, longest, max_num_seqs),
+        mixed=tuple(tokens for tokens in _MIXED if tokens <= whole),
     )
 
 
@@ -159,10 +167,41 @@ async def _all(bench: "_Bench", names: Sequence[str], log: DoneLog, on_progress:
 
 @dataclass(slots=True)
 class _Stream:
-    """When a request was sent and its tokens arrived, in ns."""
+    """When a request was sent and its tokens arrived, in ns. ``begun``: is set with the first of them."""
 
     sent_ns: int
     tokens_ns: list[int] = field(default_factory=list)
+    begun: asyncio.Event = field(default_factory=asyncio.Event)
+    ended: bool = False
+
+
+def _mixed_entry(others: Sequence[_Stream], lone: Sequence[_Stream], context: int) -> dict[str, Any]:
+    """What ``_Bench.mixed`` measured, from when all tokens arrived.
+
+    Steps of the others that decode only are those before the prompts and after them: the machine may become
+    faster or slower meanwhile.
+    """
+    begin_ns, end_ns = lone[0].sent_ns, lone[-1].tokens_ns[-1]
+    steps_s, delays_s, tokens = [], [], 0
+    for other in others:
+        at_ns = other.tokens_ns
+        first = bisect_right(at_ns, begin_ns) - 1
+        last = bisect_right(at_ns, end_ns) + _SETTLING
+        ends = len(at_ns) - 1
+        if first < _LEAST_STEPS or ends - last < _LEAST_STEPS:
+            return {}
+        only_s = [(at_ns[first] - at_ns[1]) / (first - 1), (at_ns[ends] - at_ns[last]) / (ends - last)]
+        steps_s.append(fmean(only_s) / NS_PER_S)
+        spent_s = (at_ns[last] - at_ns[first]) / NS_PER_S
+        delays_s.append((spent_s - (last - first) * steps_s[-1]) / len(lone))
+        tokens += context + (first + last) // 2
+    step_s = fmean(steps_s)
+    return {
+        "client_s": fmean((stream.tokens_ns[0] - stream.sent_ns) / NS_PER_S for stream in lone),
+        "step_s": step_s,
+        "mixed_s": step_s + max(0.0, fmean(delays_s)),
+        "context_tokens": tokens,
+    }
 
 
 class _Bench:
@@ -174,13 +213,12 @@ class _Bench:
         self._server, self._plan, self._vocabulary, self._timeout_s = server, plan, vocabulary, timeout_s
         self._random, self._sent = random.Random(seed), 0
 
-    async def made(self, kind: str, tokens: int, count: int = 1) -> dict[str, Any]:
+    async def made(self, kind: str, first: int, second: int = 1) -> dict[str, Any]:
         """The measurement of this kind. Numbers as in ``ServerPlan.jobs``."""
         if kind == "prompt":
-            return await self.prompt(tokens)
-        if kind == "batch":
-            return await self.batch(tokens, count)
-        return await (self.decode if kind == "decode" else self.beside)(tokens, count)
+            return await self.prompt(first)
+        kinds = {"batch": self.batch, "decode": self.decode, "mixed": self.mixed}
+        return await kinds[kind](first, second)
 
     async def prompt(self, tokens: int) -> dict[str, Any]:
         """One prompt alone, with one token of output; seconds at the client and in the engine."""
@@ -228,39 +266,50 @@ class _Bench:
         tokens = sum(context + before_it + len(one) / 2 for before_it, one in zip(first, inside, strict=True))
         return entry | {"step_s": median(spans_s), "context_tokens": round(tokens)}
 
-    async def beside(self, count: int, context: int) -> dict[str, Any]:
-        """Short prompts one after the other while ``count`` requests decode; as ``prompt``, their means.
+    async def mixed(self, tokens: int, count: int) -> dict[str, Any]:
+        """Prompts one after the other while ``count`` requests decode, and by how much they delay these.
 
-        ``engine_s`` is None if the server does not count it, or if the others were done too soon.
+        ``client_s``: of such a prompt. ``step_s``: of a step that decodes only; ``mixed_s``: of one that a
+        prompt shares, with all that it delays before and after. Empty if the others were done too soon.
         """
-        begun = [asyncio.Event() for _ in range(count)]
-        wanted = _BESIDE_STEPS * self._plan.steps
-        others = [asyncio.create_task(self._stream(context, wanted, one)) for one in begun]
+        wanted, context = _BESIDE_STEPS * self._plan.steps, self._plan.contexts[0]
+        others = [_Stream(0, begun=asyncio.Event()) for _ in range(count)]
+        tasks = [asyncio.create_task(self._read(other, context, wanted)) for other in others]
         try:
             async with asyncio.timeout(self._timeout_s):
-                for one in begun:
-                    await one.wait()
-            before = await times_of_one(self._server, self._timeout_s)
-            lone = [await self._stream(_LONE_TOKENS, 1) for _ in range(_LONE)]
-            decoded = not any(other.done() for other in others)
-            engine_s = await self._in_engine_s(before, _LONE) if decoded else None
+                for other in others:
+                    await other.begun.wait()
+                await self._until(others, self._plan.steps // 2)
+                lone = [await self._stream(tokens, 1) for _ in range(_LONE)]
+                await self._until(others, self._plan.steps // 2 + _SETTLING)
         finally:
-            await asyncio.gather(*others)
-        client_s = fmean((stream.tokens_ns[0] - stream.sent_ns) / 1e9 for stream in lone)
-        return {"client_s": client_s, "engine_s": engine_s}
+            await asyncio.gather(*tasks)
+        return _mixed_entry(others, lone, context)
 
-    async def _stream(self, tokens: int, wanted: int, begun: asyncio.Event | None = None) -> _Stream:
-        """Send a prompt and read its tokens. ``begun``: is set with the first."""
+    async def _until(self, streams: Sequence["_Stream"], more: int) -> None:
+        """Wait until each of the streams has so many more tokens, or has ended."""
+        goals = [len(stream.tokens_ns) + more for stream in streams]
+        while any(
+            len(stream.tokens_ns) < goal and not stream.ended
+            for stream, goal in zip(streams, goals, strict=True)
+        ):
+            await asyncio.sleep(_TOKEN_LOOK_S)
+
+    async def _stream(self, tokens: int, wanted: int) -> _Stream:
+        """Send a prompt and read its tokens."""
+        return await self._read(_Stream(0), tokens, wanted)
+
+    async def _read(self, stream: _Stream, tokens: int, wanted: int) -> _Stream:
         prompt = tuple(self._random.randrange(_LEAST_ID, self._vocabulary) for _ in range(tokens))
         self._sent += 1
         server = self._server
         wish = Wish(server.model, prompt, wanted, f"servetwin-calibrate-{self._sent}")
-        stream = _Stream(time.monotonic_ns())
+        stream.sent_ns = time.monotonic_ns()
         async with asyncio.timeout(self._timeout_s * max(1, wanted)):
             async for chunk in tokens_of(server.address, server.dialect, wish, server.key):
                 stream.tokens_ns += [time.monotonic_ns()] * len(chunk.tokens)
-                if begun is not None:
-                    begun.set()
+                stream.begun.set()
+        stream.ended = True
         if not stream.tokens_ns:
             raise Refused("it answered without a token")
         return stream
@@ -298,23 +347,34 @@ class FrontEndFit:
     error_s: float
 
 
-def front_end_fit(entries: Mapping[str, Mapping[str, Any]]) -> FrontEndFit | None:
+def front_end_fit(
+    entries: Mapping[str, Mapping[str, Any]], asynchronous: bool | None = None
+) -> FrontEndFit | None:
     """Fit the client's times less the engine's; None if the server does not count its engine's times.
 
     Of requests that are sent at once each waits for those before it: on average half of the others. A request
-    that is sent while others decode waits until its first token is sent among theirs.
+    that is sent while others decode waits for the end of a step, on average half of one, and for the step
+    that computes it; ``asynchronous``: for one more, which is scheduled already. What is left of its time is
+    ``running_s`` of each that decodes.
     """
-    found: dict[str, dict[int, list[float]]] = {"prompt": {}, "decode": {}, "beside": {}}
+    found: dict[str, dict[int, list[float]]] = {"prompt": {}, "decode": {}, "mixed": {}}
     for name, entry in entries.items():
-        kind, first, *_ = name.partition(" #")[0].split()
-        if kind in found and entry.get("engine_s") is not None:
-            found[kind].setdefault(int(first), []).append(max(0.0, entry["client_s"] - entry["engine_s"]))
+        kind, *numbers = name.partition(" #")[0].split()
+        if kind in ("prompt", "decode") and entry.get("engine_s") is not None:
+            around_s = max(0.0, entry["client_s"] - entry["engine_s"])
+            found[kind].setdefault(int(numbers[0]), []).append(around_s)
     if len(found["prompt"]) < 2:
         return None
     points = [(tokens, median(times)) for tokens, times in sorted(found["prompt"].items())]
     alone_s, prompt_token_s = _line(points)
-    lone_s = alone_s + prompt_token_s * _LONE_TOKENS
-    running_s = _slope([(count, median(times) - lone_s) for count, times in found["beside"].items()])
+    for name, entry in entries.items():
+        kind, *numbers = name.partition(" #")[0].split()
+        if kind == "mixed" and entry:
+            tokens, count = map(int, numbers)
+            waited_s = entry["step_s"] * (1.5 if asynchronous else 0.5) + entry["mixed_s"]
+            left_s = entry["client_s"] - waited_s - alone_s - prompt_token_s * tokens
+            found["mixed"].setdefault(count, []).append(left_s)
+    running_s = _slope([(count, median(times)) for count, times in found["mixed"].items()])
     at_once = [(count - 1, median(times) - alone_s) for count, times in found["decode"].items() if count > 1]
     request_s = min(alone_s, max(0.0, 2 * _slope(at_once) - running_s))
     errors = [abs(alone_s + prompt_token_s * x - y) for x, y in points]

@@ -77,7 +77,7 @@ def calibrate_server(
             on_progress=on_progress,
         )
         entries = {name: log.entries[name] for name in plan.jobs()}
-    steps, front_end = steps_of(entries), front_end_fit(entries)
+    steps, front_end = steps_of(entries), front_end_fit(entries, asynchronous)
     if not any(step[3] == engine.max_num_seqs for step in steps):
         raise UserError(
             f"the server at {server.address} never decoded {engine.max_num_seqs} requests at once: write "
@@ -119,8 +119,13 @@ def steps_of(entries: Entries) -> dict[Step, Spread]:
                 steps[int(first) * int(more[0]), int(more[0]), 0, 0, 0] = spread_of(known)
             continue
         timed = [one for one in several if "step_s" in one]
-        if timed:
-            context = round(sum(one["context_tokens"] for one in timed) / len(timed))
+        if not timed:
+            continue
+        context = round(sum(one["context_tokens"] for one in timed) / len(timed))
+        if kind == "mixed":
+            both = int(first), 1, 0, int(more[0]), context
+            steps[both] = spread_of([one["mixed_s"] for one in timed])
+        else:
             steps[0, 0, 0, int(first), context] = spread_of([one["step_s"] for one in timed])
     return steps
 

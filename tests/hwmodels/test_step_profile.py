@@ -206,6 +206,28 @@ def test_the_error_is_that_of_lines_the_model_has_not_seen(tmp_path: Path) -> No
     assert worse["decode"].p95_percent > 5.0
 
 
+def test_a_step_with_both_saves_what_measured_ones_save(tmp_path: Path) -> None:
+    """Of these a prompt beside decodes takes both steps less 1 ms, whatever its length; one row is off."""
+    rows = grid(mixed=False)
+    alone, _ = fitted_whole_steps(read(folder(tmp_path / "alone", rows)).steps)
+    assert alone.saved_s is None
+    both = [
+        (new, 1, 0, n, 512 * n, 3, law_s(new, 1, 0, 0, 0) + law_s(0, 0, 0, n, 512 * n) - 1e-3 + off_s)
+        for new, n, off_s in ((64, 8, 0.0), (256, 8, 0.0), (1024, 1, 0.0), (1024, 32, 5e-3))
+    ]
+    steps = read(folder(tmp_path / "both", [*rows, *both])).steps
+    model, _ = fitted_whole_steps(steps)
+    assert model.saved_s == pytest.approx(1e-3, rel=1e-3)
+    assert StepRows(model).mixed(8, 8 * 512, ((0, 0, 512),)) / FIXED_PER_S == pytest.approx(
+        law_s(512, 1, 0, 0, 0) + law_s(0, 0, 0, 8, 8 * 512) - 1e-3, rel=1e-3
+    )
+    assert model.step_s(steps.where(~steps.phase("mixed"))) == pytest.approx(
+        alone.step_s(steps.where(~steps.phase("mixed")))
+    )
+    judged = {one.phase: one for one in held_out_whole_steps(steps)}
+    assert judged["mixed"].rows == 4 and judged["mixed"].bias_percent < 0  # the row that is off
+
+
 def test_the_model_carries_its_error_by_phase(tmp_path: Path) -> None:
     model = whole_step_model(read(folder(tmp_path / "p")))
     assert model.errors.decode.how == "held out" and model.errors.mixed.how == "held out"

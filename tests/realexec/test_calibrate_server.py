@@ -50,7 +50,10 @@ def test_steps_and_front_end_of_a_server_are_measured_and_a_simulation_uses_them
     # A step sleeps at least so long; on a busy machine it takes longer, and so does everything below.
     for (tokens, sequences, _), row in rows.items():
         assert row["p10_s"] >= (STEP_S if sequences else STEP_S + PREFILL_S * tokens) * 0.98
-    assert {sequences for _, sequences, _ in rows} == {0, 1, 4}
+    assert {sequences for tokens, sequences, _ in rows if not tokens} == {1, 4}
+    assert {(tokens, sequences) for tokens, sequences, _ in rows if tokens and sequences} == {
+        (tokens, sequences) for tokens in (16, 128, 512) for sequences in (1, 2, 3)
+    }
     front = yaml.safe_load((out / "front_end.yaml").read_text(encoding="utf-8"))
     assert front["way_in_s"] >= WAY_S * 0.9 and front["prompt_token_s"] < PREFILL_S
     words = (
@@ -121,12 +124,22 @@ def test_a_front_end_is_fitted_to_what_lies_around_the_engine() -> None:
     entries |= {  # sent at once: half of the others' 2 + 0.5 ms each
         f"decode {count} 16 #0": entry(0.1 + 0.004 + 0.00125 * (count - 1), 0.1) for count in (1, 2, 4)
     }
+    wait_s = 0.02 / 2 + 0.05  # half of a step, and the one that is shared
     entries |= {
-        f"beside {count} 16 #0": entry(0.1 + 0.004 + 16 * 2e-6 + 0.0005 * count, 0.1) for count in (1, 4)
+        f"mixed {tokens} {count} #0": {
+            "client_s": 0.004 + tokens * 2e-6 + wait_s + 0.0005 * count, "step_s": 0.02, "mixed_s": 0.05,
+        }
+        for count in (1, 4)
+        for tokens in (16, 128)
+    }  # fmt: skip
+    entries["mixed 16 2 #0"] = {}  # the others were done too soon
+    later = {
+        name: {**one, "client_s": one["client_s"] + 0.02} if name.startswith("mixed") and one else one
+        for name, one in entries.items()
     }
-    entries["beside 2 16 #0"] = entry(9.0, None)  # the others were done too soon
-    found = front_end_fit(entries)
-    assert found is not None
+    found, again = front_end_fit(entries), front_end_fit(later, asynchronous=True)
+    assert found is not None and again is not None  # one step more is scheduled before
+    assert again.running_s == pytest.approx(found.running_s)
     assert found.way_in_s == pytest.approx(0.002) and found.request_s == pytest.approx(0.002)
     assert found.prompt_token_s == pytest.approx(2e-6)
     assert found.running_s == pytest.approx(0.0005) and found.error_s == pytest.approx(0, abs=1e-9)
@@ -153,5 +166,12 @@ def test_a_step_is_the_median_of_its_repeats_and_short_windows_do_not_count() ->
         (64, 2, 0, 0, 0): 0.09,
         (0, 0, 0, 2, 40): 0.01,
     }
+    entries |= {
+        "mixed 16 2 #0": {"client_s": 0.1, "step_s": 0.02, "mixed_s": 0.05, "context_tokens": 60},
+        "mixed 16 2 #1": {"client_s": 0.1, "step_s": 0.02, "mixed_s": 0.03, "context_tokens": 64},
+        "mixed 128 2 #0": {},
+    }
+    mixed = {step: spread.median for step, spread in steps_of(entries).items() if step[0] and step[3]}
+    assert mixed == {(16, 1, 0, 2, 62): 0.04}
     entries["prompt 16 #1"]["engine_s"] = None
     assert steps_of(entries)[16, 1, 0, 0, 0].median == 0.06  # the client's, for all
