@@ -10,6 +10,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
+from serving.record.gap_runs import GapRuns
 from serving.vocabulary.units import FRACTION_BITS
 
 if TYPE_CHECKING:
@@ -41,22 +42,13 @@ def _edges() -> np.ndarray:
 class GapSketch:
     """A histogram of gaps."""
 
-    __slots__ = ("_counts", "_largest", "_note", "_over", "buffer")
+    __slots__ = ("_counts", "_largest", "_runs", "add", "buffer")
 
     def __init__(self) -> None:
-        self.buffer: list[int] = []
-        self._note = self.buffer.extend
+        self._runs = GapRuns(_GREATEST_FIXED)
+        self.buffer, self.add = self._runs.noted, self._runs.add
         self._counts: np.ndarray | None = None
         self._largest = 0
-        self._over = 0
-
-    def add(self, first: int, slope: int, steps: int, sequences: int) -> None:
-        """Add ``sequences`` gaps each of first + slope * i, i in 0..steps-1 (fixed-point ns, slope >= 0)."""
-        if first < _GREATEST_FIXED:
-            self._note((first, slope, steps, sequences))
-        else:
-            self._over += steps * sequences
-            self._largest = max(self._largest, first + slope * (steps - 1))
 
     def settle(self) -> None:
         """Count the buffer; worth a call when ``buffer`` is longer than GAPS_BUFFERED."""
@@ -103,15 +95,16 @@ class GapSketch:
         if self._counts is None:
             self._counts = np.zeros(len(edges) + 1, dtype=np.int64)
         if self.buffer:
-            first, slope, steps, sequences = self._runs()
+            first, slope, steps, sequences = self._columns()
             self._largest = max(self._largest, int((first + slope * (steps - 1)).max()))
             self._spread(edges, first, slope, steps, sequences)
             self.buffer.clear()
-        self._counts[-1] += self._over
-        self._over = 0
+        self._counts[-1] += self._runs.over
+        self._runs.over = 0
+        self._largest = max(self._largest, self._runs.largest)
         return self._counts
 
-    def _runs(self) -> Ints:
+    def _columns(self) -> Ints:
         """The numbers of the runs in the buffer, each kind in a row."""
         import numpy as np
 
