@@ -273,7 +273,10 @@ class Chain:
 
     def _there(self, hop: int) -> tuple[UnitArrival, ...]:
         """The units that have become complete at the targets of a hop."""
-        return tuple([arrival for target in self._feeds[hop] for arrival in self._arrivals(target)])
+        there = list[UnitArrival]()
+        for target in self._feeds[hop]:
+            there += self._arrivals(target)
+        return tuple(there)
 
     def _take_relay(self, before: int) -> Relay | None:
         """The relay that a hop fed until now."""
@@ -311,13 +314,16 @@ class Chain:
     def _size_bytes(self, hop: int, chunk: int) -> float:
         return self._chunks[chunk].size_bytes * self._hops[hop].share
 
-    def _arrivals(self, target: int) -> Iterator[UnitArrival]:
+    def _arrivals(self, target: int) -> list[UnitArrival]:
         """The units that have become complete at a target."""
         before, whole = self._whole[target], min([self._arrived[hop] for hop in self._ends[target]])
         self._whole[target] = whole
-        for chunk in self._chunks[before:whole]:
-            if chunk.last:
-                yield UnitArrival(target, chunk.unit, self._units[chunk.unit].layer)
+        units = self._units
+        return [
+            UnitArrival(target, chunk.unit, units[chunk.unit].layer)
+            for chunk in self._chunks[before:whole]
+            if chunk.last
+        ]
 
     def _at_start(self, hop: int) -> int:
         """Number of chunks that may leave the hop's start."""

@@ -5,7 +5,6 @@ under the lower bound for a while. The rules are in ``policies.scaling.rules``.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from fractions import Fraction
 from math import floor, inf
 
@@ -204,9 +203,9 @@ class LoadMonitor:
                 break
         else:
             return ()
-        roles = sorted(view.roles, key=lambda role: ROLE_ORDER.index(role.role))
-        wants = [self._want(view, role, rules, memories[role.role]) for role in roles]
-        if not any(want.growth for want in wants):
+        roles = {role.role: role for role in view.roles}
+        wants = [self._want(view, roles[name], rules, memories[name]) for name in ROLE_ORDER if name in roles]
+        if all(want.count == want.supply for want in wants):
             return ()
         return _Supply(view, rules).decide(_prescaled(wants, rules))
 
@@ -308,7 +307,8 @@ def _grown(want: _Want, prefill_growth: int, by: int) -> _Want:
     if count <= want.count:
         return want
     ahead = count - max(want.count, want.supply)
-    return replace(want, count=count, because=f"prefill grows by {prefill_growth}; ", ahead=ahead)
+    because = f"prefill grows by {prefill_growth}; "
+    return _Want(want.view, want.supply, count, want.keep, want.need, because, ahead)
 
 
 class _Supply:
@@ -358,7 +358,7 @@ class _Supply:
         if not now:
             return 0
         surplus = prefill.supply - prefill.keep
-        movable = _least_busy(prefill.view)[:-1]
+        movable = _least_busy(prefill.view.in_state("serving"))[:-1]
         replaced = max(self._spare - missing["prefill"], 0)
         ids = [instance.id for instance in movable[: min(now, surplus + replaced)]]
         missing["decode"] -= self._name("mutate", decode, ids)
@@ -375,7 +375,7 @@ class _Supply:
         self._count("shortage", want.view.role, missing - loads, reason)
 
     def _drain(self, want: _Want) -> None:
-        ids = [instance.id for instance in _may_go(want.view)[:1]]
+        ids = [instance.id for instance in _least_busy(_leaving(want.view))[:1]]
         self._name("drain", want, ids)
 
     def _count(self, act: Act, role: Role, count: int, reason: str) -> None:
@@ -399,13 +399,15 @@ class _Supply:
         return len(ids)
 
 
-def _least_busy(role: RoleView) -> list[InstanceView]:
-    """Serving instances: fewest requests first, then those idle longest, then by id."""
+def _least_busy(instances: list[InstanceView]) -> list[InstanceView]:
+    """Fewest requests first, then those idle longest, then by id."""
+    if len(instances) < 2:
+        return instances
 
     def rank(instance: InstanceView) -> tuple[int, bool, int, int]:
         return instance.outstanding, instance.idle_since_ns is None, instance.idle_since_ns or 0, instance.id
 
-    return sorted(role.in_state("serving"), key=rank)
+    return sorted(instances, key=rank)
 
 
 def _instances(role: RoleView) -> bool:
@@ -413,9 +415,9 @@ def _instances(role: RoleView) -> bool:
     return bool(role.supply or role.in_state("draining"))
 
 
-def _may_go(role: RoleView) -> list[InstanceView]:
-    """Instances that may drain, the least busy first; while others load, not the only serving one."""
-    serving = _least_busy(role)
+def _leaving(role: RoleView) -> list[InstanceView]:
+    """Instances that may drain, by id; while others load, not the only serving one."""
+    serving = role.in_state("serving")
     return [] if len(serving) == 1 and role.in_state("loading") else serving
 
 
@@ -434,7 +436,9 @@ class SurplusArbiter:
 
     def _offers(self, view: ScalingView) -> Iterator[Offer]:
         for role in view.roles:
-            idle = [instance for instance in _may_go(role) if instance.idle_since_ns is not None]
+            if role.supply <= role.minimum:
+                continue
+            idle = [instance for instance in _leaving(role) if instance.idle_since_ns is not None]
             if not idle:
                 continue
             most = need_of(view, role, self._rules_of(view.model)).most

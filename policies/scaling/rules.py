@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from math import inf
-from typing import Literal, NamedTuple, cast
+from typing import Literal, cast
 
 from serving.protocols.scaling import Act, RoleView, ScalingView
+from serving.vocabulary.fact import fact
 from serving.vocabulary.replica import Role
 
 LinkRule = Literal["shipped", "linear"]
@@ -107,12 +108,21 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-class Need(NamedTuple):
-    """The fewest instances that carry the load, and the most that it keeps busy."""
+@fact
+class Need:
+    """The fewest instances that carry the loads, and the most that they keep busy.
+
+    ``loads``: how much of what; most looks decide nothing, so it is put into words only where it is read.
+    """
 
     least: int
     most: int
-    why: str
+    loads: tuple[tuple[int, str], ...]
+
+    @property
+    def why(self) -> str:
+        """The loads in words."""
+        return ", ".join([f"{amount} {what}" for amount, what in self.loads])
 
 
 def prefill_need(backlog_tokens: int, tokens_per_s: float, bounds: Bounds) -> Need:
@@ -147,16 +157,19 @@ def _links(rule: LinkRule, decode: int) -> int:
 def _need(amount: int, per_instance: float, bounds: Bounds, what: str, times: int = 1) -> Need:
     """``per_instance``: what one instance takes, ``times`` that many."""
     assert amount >= 0 < per_instance, "a load is not negative, and an instance does something"
-    over, under = _per_instance(bounds.upper, per_instance), _per_instance(bounds.lower, per_instance)
-    least, most = -(-amount * over[1] // (over[0] * times)), -(-amount * under[1] // (under[0] * times))
-    return Need(least, most, f"{amount} {what}")
+    if not amount:
+        return Need(0, 0, ((0, what),))
+    over, over_of, under, under_of = _quotients(bounds.upper, bounds.lower, per_instance)
+    least, most = -(-amount * over_of // (over * times)), -(-amount * under_of // (under * times))
+    return Need(least, most, ((amount, what),))
 
 
 @lru_cache(maxsize=256)
-def _per_instance(bound: float, per_instance: float) -> tuple[int, int]:
-    """bound * per_instance as a quotient of integers: dividing by it takes no fraction at each look."""
-    load = exact(bound) * (Fraction(per_instance) if type(per_instance) is int else exact(per_instance))
-    return load.numerator, load.denominator
+def _quotients(upper: float, lower: float, per_instance: float) -> tuple[int, int, int, int]:
+    """Each bound * per_instance as a quotient of integers: dividing by it takes no fraction at each look."""
+    rate = Fraction(per_instance) if type(per_instance) is int else exact(per_instance)
+    over, under = exact(upper) * rate, exact(lower) * rate
+    return over.numerator, over.denominator, under.numerator, under.denominator
 
 
 @lru_cache(maxsize=256)
@@ -178,12 +191,12 @@ def need_of(view: ScalingView, role: RoleView, rules: ScalingRules) -> Need:
             need = _larger(need, memory_need(view.kv_tokens, view.kv_tokens_per_instance, rules.memory))
     if (need.least and need.most) or not view.has_work:
         return need
-    return Need(need.least or 1, need.most or 1, need.why)
+    return Need(need.least or 1, need.most or 1, need.loads)
 
 
 def _larger(one: Need, other: Need) -> Need:
     """What satisfies both."""
-    return Need(max(one.least, other.least), max(one.most, other.most), f"{one.why}, {other.why}")
+    return Need(max(one.least, other.least), max(one.most, other.most), one.loads + other.loads)
 
 
 def within(role: RoleView, count: int) -> int:

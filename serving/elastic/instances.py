@@ -7,7 +7,6 @@ table of states and events of an instance.
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from serving.elastic.free_groups import NO_OWNER, FreeGroups, Offer, SlotNumbers
 from serving.parameters.cluster_map import ClusterMap
@@ -100,7 +99,7 @@ class Instances:
         if replica is None:
             model, first = self._numbers.place_of(number)
             gpus = tuple(range(first, first + self.gpus_per_instance(model)))
-            replica = self._replicas[number] = replace(self._prototypes[model], id=number, gpus=gpus)
+            replica = self._replicas[number] = self._prototypes[model].on(number, gpus)
         return replica
 
     def spare(self, model: str, now_ns: int) -> int:

@@ -15,7 +15,7 @@ class OfferedSlots(FreeSlots):
     ``copies``: hosts whose memory has the parameters. What is shown is as of the moment of the offer.
     """
 
-    __slots__ = ("_all", "_cluster", "_copies", "_offer", "_prefilling_nics")
+    __slots__ = ("_all", "_cluster", "_copies", "_made", "_offer", "_prefilling_nics")
 
     def __init__(
         self, offer: Offer, cluster: ClusterMap, copies: Collection[int], prefilling_nics: int
@@ -23,6 +23,7 @@ class OfferedSlots(FreeSlots):
         self._offer, self._cluster = offer, cluster
         self._copies, self._prefilling_nics = frozenset(copies), prefilling_nics
         self._all: tuple[GpuSlot, ...] | None = None
+        self._made: dict[int, GpuSlot] = {}  # by number: the policy and the check of its answer read the same
 
     @overload
     def __getitem__(self, place: int) -> GpuSlot: ...
@@ -80,6 +81,12 @@ class OfferedSlots(FreeSlots):
         return self._all
 
     def _slot(self, number: int, first: int) -> GpuSlot:
+        slot = self._made.get(number)
+        if slot is None:
+            slot = self._made[number] = self._make(number, first)
+        return slot
+
+    def _make(self, number: int, first: int) -> GpuSlot:
         cluster, gpus = self._cluster, tuple(range(first, first + self._offer.size))
         host, lost_ssds = cluster.host_of(first), cluster.lost_ssds
         return GpuSlot(

@@ -178,6 +178,7 @@ class DataPlane:
         self._loads: dict[int, LoadRun] = {}
         self._of_flow: dict[int, tuple[LoadRun, ChunkSend | None]] = {}  # flows of loads
         self._coming: dict[Endpoint, dict[Part, tuple[LoadRun, int]]] = {}  # target -> load, its target
+        self._read: dict[Endpoint, int] = {}  # source -> how many loads in progress are from it
         self._layer_ready_ns: dict[int, tuple[int, ...]] = {}
         self._facts: list[Event] = []  # not yet collected
         self._relayed = False  # whether a load with relays is among them
@@ -322,6 +323,8 @@ class DataPlane:
             links=route.links,
         )
         self._loads[action.load] = run
+        for endpoint in action.sources:
+            self._read[endpoint] = self._read.get(endpoint, 0) + 1
         for target, endpoint in enumerate(action.targets):
             self.residency.begin(endpoint, part)
             self._coming.setdefault(endpoint, {})[part] = run, target
@@ -436,12 +439,18 @@ class DataPlane:
         if run.action.every_layer and kind == "replica":
             self._layer_ready_ns[number] = tuple([rounded_up_ns(at_s) for at_s in run.layers_s[target]])
         if not run.open:
-            del self._loads[run.action.load]
+            self._forget(run.action)
 
     def _end_target(self, run: LoadRun, target: int, complete: bool) -> None:
         """End the load to this target; its complete units stay."""
         del self._coming[run.action.targets[target]][run.part]
         self.starts.ended(self.fabric.now_s, run.action.load, target, complete)
+
+    def _forget(self, action: Load) -> None:
+        """Note that the load is no longer in progress."""
+        del self._loads[action.load]
+        for endpoint in action.sources:
+            self._read[endpoint] -= 1
 
     def _stop_load(self, now_s: float, action: StopLoad) -> None:
         run = self._loads.get(action.load)
@@ -451,7 +460,7 @@ class DataPlane:
     def _end_early(self, now_s: float, run: LoadRun, cause: str) -> None:
         """Stop the load and the loads that use its incomplete targets as sources."""
         action = run.action
-        del self._loads[action.load]
+        self._forget(action)
         for step in self._by_chunks(now_s, run):
             run.arrived(step, now_s)
         for flow in (*run.flows.values(), *run.waits):
@@ -467,5 +476,7 @@ class DataPlane:
                 self._end_early(now_s, follower, f"load {action.load} to its source stopped: {cause}")
 
     def _loads_of(self, endpoint: Endpoint) -> list[int]:
-        """The loads in progress from or to this endpoint."""
+        """The loads in progress from or to this endpoint; mostly none, whatever others are in progress."""
+        if not self._read.get(endpoint) and not self._coming.get(endpoint):
+            return []
         return [number for number, run in self._loads.items() if run.has_open(endpoint)]

@@ -44,6 +44,19 @@ class StartRecord:
     seconds: float = 0.0
     complete: bool = False
 
+    def ended(self, now_s: float, complete: bool) -> "StartRecord":
+        """The same at its end; for each load, so not ``replace``."""
+        return StartRecord(
+            load=self.load,
+            target=self.target,
+            kind=self.kind,
+            compiled=self.compiled,
+            terms=self.terms,
+            asked_s=self.asked_s,
+            seconds=now_s - self.asked_s,
+            complete=complete,
+        )
+
 
 class Starts:
     """``records``: starts that ended. ``per_host``: number of GPUs of a host.
@@ -153,7 +166,7 @@ class Starts:
         cache, done_s = self._compiling.pop((load, target), (None, 0.0))
         if cache is not None and (complete or done_s <= now_s):
             self._compiled.add(cache)
-        self.records.append(replace(record, seconds=now_s - record.asked_s, complete=complete))
+        self.records.append(record.ended(now_s, complete))
 
     def released(self, now_s: float, replica: int) -> None:
         """An instance releases its GPUs: under ``hot`` it falls asleep, which keeps them busy for a while."""
