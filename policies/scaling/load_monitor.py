@@ -308,9 +308,7 @@ def _grown(want: _Want, prefill_growth: int, by: int) -> _Want:
         return want
     ahead = count - max(want.count, want.supply)
     because = f"prefill grows by {prefill_growth}; "
-    return _Want(
-        want.view, want.supply, count, keep=want.keep, need=want.need, because=because, ahead=ahead
-    )
+    return _Want(want.view, want.supply, count, keep=want.keep, need=want.need, because=because, ahead=ahead)
 
 
 class _Supply:
