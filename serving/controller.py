@@ -1,7 +1,5 @@
 """The controller: only it changes control state. It routes each event to the state machines it concerns."""
 
-from typing import Final
-
 from serving.elastic.replica_control import Handler, ReplicaControl
 from serving.engine.engine import Engine
 from serving.engine.progress import EngineState
@@ -27,7 +25,7 @@ from serving.vocabulary.events import (
 )
 from serving.vocabulary.request import Request
 
-_IDLE: Final[EngineState] = EngineState.IDLE
+_IDLE = EngineState.IDLE
 
 
 class Controller:

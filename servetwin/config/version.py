@@ -23,7 +23,7 @@ def _commit(root: Path) -> str | None:
     if not (root / ".git").exists():
         return None
     try:
-        said = _git(root, "status", "--porcelain=v2", "--branch", "--no-ahead-behind", "--untracked-files=no")
+        said = _git(root, "status --porcelain=v2 --branch --no-ahead-behind --untracked-files=no")
     except (OSError, subprocess.SubprocessError):
         return None
     lines = said.splitlines()
@@ -33,6 +33,7 @@ def _commit(root: Path) -> str | None:
     return head + ("" if all(line.startswith("# ") for line in lines) else "+changes")
 
 
-def _git(root: Path, *words: str) -> str:
-    result = subprocess.run(["git", *words], cwd=root, capture_output=True, text=True, check=True, timeout=10)
+def _git(root: Path, command: str) -> str:
+    words = ["git", *command.split()]
+    result = subprocess.run(words, cwd=root, capture_output=True, text=True, check=True, timeout=10)
     return result.stdout.strip()
