@@ -229,7 +229,7 @@ BY_NAME = {
     "traces/synthetic/registry.py": {"import_module"},
     "servetwin/config/policy/policy_class.py": {"import_module"},
     "servetwin/cli/process.py": {"import_module"},  # a table of commands
-    "serving/vocabulary/fact.py": {"exec"},
+    "serving/vocabulary/fact.py": {"exec", "import_module"},
     "realexec/worker/worker_process.py": {"import_module"},  # what the driver says over a pipe it made
     "realexec/launchers/fork_server_process.py": {"import_module"},  # modules that the driver's code lists
     "realexec/verbs/package.py": {"import_module"},  # pyverbs, by names that stand there
