@@ -3,9 +3,9 @@
 Prompts: seconds = D(tokens) + q * squares, q fitted once, D a line through the remainders at each measured
 number of tokens. Decodes: at each measured number of sequences a line through the measured contexts; between
 two such numbers the mean of both at the same context of each. A step with both takes the larger start of the
-two plus both attentions; where such steps were measured, the sum of a step of each less what they save on
-average, if that is longer; if the engine runs chunks and decodes one after the other, the sum of all. If the
-engine lays a chunk out in its whole prompt, the squares are those of the prompt, and laying takes time.
+two plus both attentions; where such steps were measured, the sum of a step of each less what the median of
+them saves, if that is longer; if the engine runs chunks and decodes one after the other, the sum of all. If
+the engine lays a chunk out in its whole prompt, the squares are those of the prompt, and laying takes time.
 """
 
 from bisect import bisect_left, bisect_right

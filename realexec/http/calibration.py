@@ -12,7 +12,7 @@ import asyncio
 import random
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, median
 from typing import Any, Final
@@ -98,7 +98,10 @@ def server_plan(
             f"the server at {server.address} has room for {room:,} tokens of KV and contexts of {longest:,}, "
             f"too few for engine.max_num_seqs={max_num_seqs} requests: write the number it was started with"
         )
+    beside = _beside(fits[0], steps, longest, max_num_seqs)
+    mixed = [tokens for tokens in _MIXED if tokens <= whole]
     if quick:
+        beside, mixed = beside[-1:], mixed[:2]
         prompts, fits, powers = (
             prompts[:: -max(1, len(prompts) // 2)][::-1],
             [fits[0], fits[-1]],
@@ -111,8 +114,8 @@ def server_plan(
         sequences=tuple(dict.fromkeys(powers)),
         steps=steps,
         repeats=repeats,
-        beside=_beside(fits[0], steps, longest, max_num_seqs),
-        mixed=tuple(tokens for tokens in _MIXED if tokens <= whole),
+        beside=beside,
+        mixed=tuple(mixed),
     )
 
 
@@ -167,7 +170,7 @@ async def _all(bench: "_Bench", names: Sequence[str], log: DoneLog, on_progress:
 
 @dataclass(slots=True)
 class _Stream:
-    """When a request was sent and its tokens arrived, in ns. ``begun``: is set with the first of them."""
+    """When a request was sent and its tokens arrived, in ns. ``begun``: the first came, or it ended."""
 
     sent_ns: int
     tokens_ns: list[int] = field(default_factory=list)
@@ -305,11 +308,14 @@ class _Bench:
         server = self._server
         wish = Wish(server.model, prompt, wanted, f"servetwin-calibrate-{self._sent}")
         stream.sent_ns = time.monotonic_ns()
-        async with asyncio.timeout(self._timeout_s * max(1, wanted)):
-            async for chunk in tokens_of(server.address, server.dialect, wish, server.key):
-                stream.tokens_ns += [time.monotonic_ns()] * len(chunk.tokens)
-                stream.begun.set()
-        stream.ended = True
+        try:
+            async with asyncio.timeout(self._timeout_s * max(1, wanted)):
+                async for chunk in tokens_of(server.address, server.dialect, wish, server.key):
+                    stream.tokens_ns += [time.monotonic_ns()] * len(chunk.tokens)
+                    stream.begun.set()
+        finally:  # else whoever waits for a stream that fails waits until its time is up
+            stream.ended = True
+            stream.begun.set()
         if not stream.tokens_ns:
             raise Refused("it answered without a token")
         return stream
@@ -357,31 +363,42 @@ def front_end_fit(
     that computes it; ``asynchronous``: for one more, which is scheduled already. What is left of its time is
     ``running_s`` of each that decodes.
     """
-    found: dict[str, dict[int, list[float]]] = {"prompt": {}, "decode": {}, "mixed": {}}
-    for name, entry in entries.items():
-        kind, *numbers = name.partition(" #")[0].split()
-        if kind in ("prompt", "decode") and entry.get("engine_s") is not None:
-            around_s = max(0.0, entry["client_s"] - entry["engine_s"])
-            found[kind].setdefault(int(numbers[0]), []).append(around_s)
-    if len(found["prompt"]) < 2:
+    prompts, at_once = _around_s(entries, "prompt"), _around_s(entries, "decode")
+    if len(prompts) < 2:
         return None
-    points = [(tokens, median(times)) for tokens, times in sorted(found["prompt"].items())]
+    points = sorted(prompts.items())
     alone_s, prompt_token_s = _line(points)
-    for name, entry in entries.items():
-        kind, *numbers = name.partition(" #")[0].split()
-        if kind == "mixed" and entry:
-            tokens, count = map(int, numbers)
-            waited_s = entry["step_s"] * (1.5 if asynchronous else 0.5) + entry["mixed_s"]
-            left_s = entry["client_s"] - waited_s - alone_s - prompt_token_s * tokens
-            found["mixed"].setdefault(count, []).append(left_s)
-    running_s = _slope([(count, median(times)) for count, times in found["mixed"].items()])
-    at_once = [(count - 1, median(times) - alone_s) for count, times in found["decode"].items() if count > 1]
-    request_s = min(alone_s, max(0.0, 2 * _slope(at_once) - running_s))
+    left = dict[int, list[float]]()
+    for tokens, count, entry in _mixed(entries):
+        waited_s = entry["step_s"] * (1.5 if asynchronous else 0.5) + entry["mixed_s"]
+        left_s = entry["client_s"] - waited_s - alone_s - prompt_token_s * tokens
+        left.setdefault(count, []).append(left_s)
+    running_s = _slope([(count, median(times)) for count, times in left.items()])
+    before_s = _slope([(count - 1, around_s - alone_s) for count, around_s in at_once.items() if count > 1])
+    request_s = min(alone_s, max(0.0, 2 * before_s - running_s))
     errors = [abs(alone_s + prompt_token_s * x - y) for x, y in points]
     return FrontEndFit(
         way_in_s=alone_s - request_s, request_s=request_s, prompt_token_s=prompt_token_s,
         running_s=running_s, error_s=fmean(errors),
     )  # fmt: skip
+
+
+def _around_s(entries: Mapping[str, Mapping[str, Any]], wanted: str) -> dict[int, float]:
+    """Median seconds around the engine by the first number of each measurement of this kind."""
+    found = dict[int, list[float]]()
+    for name, entry in entries.items():
+        kind, *numbers = name.partition(" #")[0].split()
+        if kind == wanted and entry.get("engine_s") is not None:
+            found.setdefault(int(numbers[0]), []).append(max(0.0, entry["client_s"] - entry["engine_s"]))
+    return {number: median(times) for number, times in found.items()}
+
+
+def _mixed(entries: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[int, int, Mapping[str, Any]]]:
+    """Tokens of the prompts, how many decoded, and what was measured, unless they were done too soon."""
+    for name, entry in entries.items():
+        kind, *numbers = name.partition(" #")[0].split()
+        if kind == "mixed" and entry:
+            yield int(numbers[0]), int(numbers[1]), entry
 
 
 def _slope(points: Sequence[tuple[float, float]]) -> float:

@@ -51,9 +51,8 @@ def test_steps_and_front_end_of_a_server_are_measured_and_a_simulation_uses_them
     for (tokens, sequences, _), row in rows.items():
         assert row["p10_s"] >= (STEP_S if sequences else STEP_S + PREFILL_S * tokens) * 0.98
     assert {sequences for tokens, sequences, _ in rows if not tokens} == {1, 4}
-    assert {(tokens, sequences) for tokens, sequences, _ in rows if tokens and sequences} == {
-        (tokens, sequences) for tokens in (16, 128, 512) for sequences in (1, 2, 3)
-    }
+    mixed = {(tokens, sequences) for tokens, sequences, _ in rows if tokens and sequences}
+    assert mixed == {(16, 3), (128, 3)}  # with quick=true: beside all but one of the batch
     front = yaml.safe_load((out / "front_end.yaml").read_text(encoding="utf-8"))
     assert front["way_in_s"] >= WAY_S * 0.9 and front["prompt_token_s"] < PREFILL_S
     words = (
