@@ -4,8 +4,9 @@ A batch's rows have different numbers of keys, so their keys and values are laid
 a fixed width, and a mask hides the rest. Hidden keys add exact zeros. But torch's CPU kernel adds up a row's
 last keys in another order than its other keys: whole vectors first, then four keys at a time, then the rest.
 So a row's last keys have columns of their own at the block's end, where the kernel treats them as the last
-ones (`last_columns`). `lanes_of` checks on this machine that the bits agree; where they do not, and outside
-fp32 on a CPU, each row keeps a call of its own.
+ones (`last_columns`). On some processors it also adds up long rows in parts, whose size depends on the block's
+width. `agreement` finds out on this machine up to which width the bits agree; wider rows, and all rows outside
+fp32 on a CPU, keep a call of their own.
 """
 
 from collections.abc import Sequence
@@ -207,7 +208,8 @@ class BatchedAttention:
     def __init__(self, shape: KvShape, heads: int, rows: int, device: str) -> None:
         """``heads``: of queries. ``rows``: of every decode batch."""
         exact = torch.device(device).type == "cpu" and shape.dtype == torch.float32 and rows > 1
-        self._lanes = lanes_of(heads, shape.heads, shape.head_dim) if exact else None
+        found = agreement(heads, shape.heads, shape.head_dim) if exact else None
+        self._lanes, self._most_keys = found or (None, 0)
         self._shape, self._rows = shape, rows
         self._blocks: list[Block] = []
         self._steps = 0
@@ -219,7 +221,7 @@ class BatchedAttention:
         alone = []
         for index, row in enumerate(batch):
             number, place = divmod(row.position + 1, KEY_BLOCK)
-            if place and self._lanes is not None:
+            if 0 < place <= self._most_keys:
                 together.setdefault(number, []).append(index)
             else:  # a whole KEY_BLOCK has no last keys
                 alone.append(index)
@@ -249,8 +251,13 @@ class BatchedAttention:
         return block
 
 
-# Numbers of keys with which `lanes_of` compares bits: every remainder of a vector, in short and in long rows.
-_CHECKED: Final = (range(1, 49), range(KEY_BLOCK - 15, KEY_BLOCK, 4), range(KEY_BLOCK + 1, KEY_BLOCK + 17, 5))
+class Agreement(NamedTuple):
+    """Where one call gives the bits of a call for each row on this machine."""
+
+    lanes: int
+    """Elements of a vector of the kernel."""
+    most_keys: int
+    """The most keys that a row may have in its last KEY_BLOCK; a multiple of the blocks' width, or KEY_BLOCK."""
 
 
 class _Checked(NamedTuple):
@@ -259,17 +266,37 @@ class _Checked(NamedTuple):
 
 
 @cache
-def lanes_of(heads: int, kv_heads: int, head_dim: int) -> int | None:
-    """The kernel's vector length with which one call gives the bits of single calls; None: none does."""
+def agreement(heads: int, kv_heads: int, head_dim: int) -> Agreement | None:
+    """The kernel's vector length and the widest rows with which the bits agree; None: with none they do."""
     shape = KvShape(LayerRange(0, 1), kv_heads, head_dim, torch.float32)
-    agreeing = (
-        lanes for lanes in LANES if all(_agrees(shape, heads, keys_of, lanes) for keys_of in _CHECKED)
-    )
-    return next(agreeing, None)
+    found = [Agreement(lanes, _most_keys(shape, heads, lanes)) for lanes in LANES]
+    best = max(found, key=lambda one: one.most_keys)
+    return best if best.most_keys else None
+
+
+def _most_keys(shape: KvShape, heads: int, lanes: int) -> int:
+    most = 0
+    for width in range(_WIDTH, KEY_BLOCK + 1, _WIDTH):
+        if not all(_agrees(shape, heads, rows, lanes) for rows in _compared(width)):
+            break
+        most = width
+    return most
+
+
+def _compared(width: int) -> list[Sequence[int]]:
+    """Numbers of keys of rows whose bits are compared in a block of this width.
+
+    Every remainder of a vector, in short and in long rows; few rows where they take more memory.
+    """
+    vector, widest = max(LANES), min(width, KEY_BLOCK - 1)
+    short = [range(1, 3 * vector + 1)] if width == _WIDTH else []
+    spread = [rest + 7 * rest * vector % width for rest in range(1, vector)]
+    second = [KEY_BLOCK + keys for keys in (1, vector + 6, widest - 5, widest)]
+    return [*short, [*spread, *range(widest - 12, widest + 1, 4)], second]
 
 
 @torch.inference_mode()
-def _agrees(shape: KvShape, heads: int, keys_of: range, lanes: int) -> bool:
+def _agrees(shape: KvShape, heads: int, keys_of: Sequence[int], lanes: int) -> bool:
     """Whether one call for random rows of these numbers of keys gives the bits of a call for each row."""
     drawn, memory = torch.Generator().manual_seed(0), HeapMemory("cpu")
     rows = [_Checked(keys - 1, RequestKV(shape, keys, memory)) for keys in keys_of]

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from realexec.model import batched_attention
-from realexec.model.batched_attention import Plan, lanes_of
+from realexec.model.batched_attention import Agreement, Plan, agreement
 from realexec.model.chunk_cuts import KEY_BLOCK
 from realexec.model.kv import RequestKV
 from realexec.model.model_runner import DecodeRow, ModelRunner
@@ -27,8 +27,9 @@ SEED = 3
 ROWS = 4
 HEADS = (TINY["num_attention_heads"], TINY["num_key_value_heads"])
 
-needs_lanes = pytest.mark.skipif(
-    lanes_of(*HEADS, TINY["hidden_size"] // HEADS[0]) is None,
+FOUND = agreement(*HEADS, TINY["hidden_size"] // HEADS[0])
+needs_agreement = pytest.mark.skipif(
+    FOUND is None,
     reason="on this processor each row attends by a call of its own",
 )
 
@@ -63,7 +64,7 @@ def calls_of(plan: Plan) -> list[int]:
     return sorted([len(call.rows) for call in plan.calls])
 
 
-@needs_lanes
+@needs_agreement
 @settings(max_examples=20)
 @given(st.lists(st.integers(1, 2 * KEY_BLOCK + 40), min_size=2, max_size=ROWS), st.integers(1, 40))
 def test_bits_of_kv_and_hidden_states_are_those_of_single_calls(lengths: list[int], steps: int) -> None:
@@ -83,18 +84,29 @@ def test_bits_of_kv_and_hidden_states_are_those_of_single_calls(lengths: list[in
         assert all(map(torch.equal, bits(mine), bits(other)))
 
 
-@needs_lanes
+@needs_agreement
 def test_rows_within_one_block_of_keys_take_one_call_and_whole_blocks_none() -> None:
     runner = ModelRunner(TINY, SEED, ROWS)
-    lengths = [5, KEY_BLOCK - 1, KEY_BLOCK + 3, KEY_BLOCK + 90]
+    lengths = [5, KEY_BLOCK - 1, KEY_BLOCK + 3, KEY_BLOCK + 50]
     rows = [DecodeRow(1, keys, filled(runner, keys, 2)) for keys in lengths]
     plan = runner.attention.plan(rows)
     assert (calls_of(plan), plan.alone) == ([2], [1, 0]), "the row of 512 keys, and the one left in its block"
-    short = [DecodeRow(1, keys, filled(runner, keys, 2)) for keys in (1, 70, 200, 510)]
+    assert FOUND is not None
+    short = [DecodeRow(1, keys, filled(runner, keys, 2)) for keys in (1, 30, 40, FOUND.most_keys - 2)]
     assert (calls_of(runner.attention.plan(short)), runner.attention.plan(short).alone) == ([4], [])
 
 
-@needs_lanes
+@needs_agreement
+def test_rows_wider_than_those_whose_bits_agree_attend_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert FOUND is not None
+    monkeypatch.setattr(batched_attention, "agreement", lambda *_: Agreement(FOUND.lanes, 64))
+    runner = ModelRunner(TINY, SEED, ROWS)
+    rows = [DecodeRow(1, keys, filled(runner, keys, 2)) for keys in (10, 63, 64, KEY_BLOCK + 64)]
+    plan = runner.attention.plan(rows)
+    assert (calls_of(plan), plan.alone) == ([2], [2, 3])
+
+
+@needs_agreement
 def test_blocks_take_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     runner = ModelRunner(TINY, SEED, ROWS)
     rows = [DecodeRow(1, keys, filled(runner, keys, 2)) for keys in (30, 40, 50)]
@@ -110,13 +122,13 @@ def test_bfloat16_and_batches_of_one_row_keep_single_calls() -> None:
         assert runner.attention.plan(batch).calls == []
 
 
-@needs_lanes
+@needs_agreement
 def test_rows_come_and_go_between_steps_of_two_batches_in_turn() -> None:
     """Requests that join, leave, come back and change batches: the copies of their KV stay right."""
     draw = random.Random(1)
     runner = ModelRunner(TINY, SEED, ROWS)
     together, alone = runner.attention, EachAlone()
-    lengths = [draw.randrange(1, 300) for _ in range(7)]
+    lengths = [draw.randrange(1, 100) for _ in range(7)]
     kvs = [[filled(runner, keys, 200) for keys in lengths] for _ in range(2)]
     shared = 0
     for _ in range(120):
@@ -160,12 +172,12 @@ def test_tokens_are_those_of_a_worker_that_runs_one_request_at_a_time() -> None:
 
 
 def test_where_bits_do_not_agree_each_row_attends_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    lanes_of.cache_clear()
+    agreement.cache_clear()
     monkeypatch.setattr(batched_attention, "LANES", (4,))  # another kernel than this machine's
     try:
-        assert lanes_of(*HEADS, TINY["hidden_size"] // HEADS[0]) is None
+        assert agreement(*HEADS, TINY["hidden_size"] // HEADS[0]) is None
         runner = ModelRunner(TINY, SEED, ROWS)
         rows = [DecodeRow(1, keys, filled(runner, keys, 2)) for keys in (30, 40, 50)]
         assert runner.attention.plan(rows).alone == [0, 1, 2]
     finally:
-        lanes_of.cache_clear()
+        agreement.cache_clear()

@@ -176,7 +176,8 @@ def test_a_worker_dies_in_the_middle_of_a_load(tmp_path: Path, victim: int) -> N
 @on_drawn_seeds([0, 2, 6])
 def test_drawn_scalers_of_metrics_start_workers(seed: int, tmp_path: Path) -> None:
     """Three of them: a run takes some ten seconds. tests/realexec/test_http_scalers.py has all."""
-    name = Random(seed).choice(NAMES)
+    # Without the one that needs requests to finish while others arrive: some machines are too slow.
+    name = Random(seed).choice([name for name in NAMES if name != "dynamo_throughput"])
     words = ("system=blitzscale", "system/live=none", "system.instances.split=false", "workers=2")
     load = ("trace.limit=60", "trace.rate_per_s=150")
     summary = moved(tmp_path / "run", *words, *load, *scaler_words(name))
