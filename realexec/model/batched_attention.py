@@ -4,9 +4,9 @@ A batch's rows have different numbers of keys, so their keys and values are laid
 a fixed width, and a mask hides the rest. Hidden keys add exact zeros. But torch's CPU kernel adds up a row's
 last keys in another order than its other keys: whole vectors first, then four keys at a time, then the rest.
 So a row's last keys have columns of their own at the block's end, where the kernel treats them as the last
-ones (`last_columns`). On some processors it also adds up long rows in parts, whose size depends on the block's
-width. `agreement` finds out on this machine up to which width the bits agree; wider rows, and all rows outside
-fp32 on a CPU, keep a call of their own.
+ones (`last_columns`). On some processors it also adds up long rows in parts, whose size depends on the
+block's width. `agreement` finds out on this machine up to which width the bits agree; wider rows, and all
+rows outside fp32 on a CPU, keep a call of their own.
 """
 
 from collections.abc import Sequence
@@ -208,8 +208,7 @@ class BatchedAttention:
     def __init__(self, shape: KvShape, heads: int, rows: int, device: str) -> None:
         """``heads``: of queries. ``rows``: of every decode batch."""
         exact = torch.device(device).type == "cpu" and shape.dtype == torch.float32 and rows > 1
-        found = agreement(heads, shape.heads, shape.head_dim) if exact else None
-        self._lanes, self._most_keys = found or (None, 0)
+        self._agreement = agreement(heads, shape.heads, shape.head_dim) if exact else None
         self._shape, self._rows = shape, rows
         self._blocks: list[Block] = []
         self._steps = 0
@@ -219,29 +218,29 @@ class BatchedAttention:
         self._steps += 1
         together: dict[int, list[int]] = {}
         alone = []
+        lanes, most_keys = self._agreement or Agreement(0, 0)
         for index, row in enumerate(batch):
             number, place = divmod(row.position + 1, KEY_BLOCK)
-            if 0 < place <= self._most_keys:
+            if 0 < place <= most_keys:
                 together.setdefault(number, []).append(index)
             else:  # a whole KEY_BLOCK has no last keys
                 alone.append(index)
         self._blocks = [block for block in self._blocks if self._steps - block.used <= _IDLE_STEPS]
         calls = []
         for number, rows in together.items():
-            block = self._block(number, [batch[row] for row in rows]) if len(rows) > 1 else None
-            if block is None or self._lanes is None:
+            block = self._block(number, [batch[row] for row in rows], lanes) if len(rows) > 1 else None
+            if block is None:
                 alone += rows
             else:
-                calls.append(Call(block, batch, rows, self._lanes))
+                calls.append(Call(block, batch, rows, lanes))
         return Plan(calls, alone)
 
-    def _block(self, number: int, rows: Sequence[Row]) -> Block | None:
+    def _block(self, number: int, rows: Sequence[Row], lanes: int) -> Block | None:
         """The block that has copies of some of these rows, or a new one; None: it would be too large."""
-        assert self._lanes is not None
         mine = [block for block in self._blocks if block.number == number]
         block = next((block for block in mine if any(block.holds(row.kv) for row in rows)), None)
         if block is None:
-            block = Block(self._shape, self._lanes, number, self._rows)
+            block = Block(self._shape, lanes, number, self._rows)
         others = sum(other.size_bytes for other in self._blocks if other is not block)
         if others + block.bytes_for(max(row.position + 1 for row in rows)) > MOST_BYTES:
             return None
@@ -257,7 +256,7 @@ class Agreement(NamedTuple):
     lanes: int
     """Elements of a vector of the kernel."""
     most_keys: int
-    """The most keys that a row may have in its last KEY_BLOCK; a multiple of the blocks' width, or KEY_BLOCK."""
+    """The most keys that a row may have in its last KEY_BLOCK."""
 
 
 class _Checked(NamedTuple):
