@@ -12,7 +12,7 @@ PARALLEL := -n $(WORKERS) --maxprocesses 8 --dist loadscope
 # Processes that tests start read what the first of them compiled.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run fast wheel check-wheel test test-compiled test-real test-deaths test-nixl test-rdma test-ray test-simgrid test-vllm-cpu draw same mutants laws lint bench bench-check lock clean
+.PHONY: run fast wheel check-wheel test test-compiled test-compiled-runs test-real test-deaths test-nixl test-rdma test-ray test-simgrid test-vllm-cpu draw same mutants laws lint bench bench-check lock clean
 
 run: $(VENV)/.installed
 	@sh scripts/first_run.sh $(BIN) $(OUT)
@@ -40,12 +40,18 @@ test: $(VENV)/.test
 	    $(BIN)/python -m pytest -m "$(LIGHT)" $(SKIPPED) --last-failed --last-failed-no-failures none
 
 # The tests of what make fast compiles, and whole runs upon it.
-COMPILED := serving simcore states policies house/test_nativecore.py house/test_native_build.py \
-    $(addprefix hwmodels/test_,fabric.py fabric_booking.py fabric_max_min.py fabric_oracle.py loading.py loading_edges.py) \
+COMPILED_RUNS := house/test_nativecore.py house/test_native_build.py \
     $(addprefix servetwin/test_,cli.py determinism.py faults.py found_worlds.py systems.py whole_step_run.py)
+COMPILED := serving simcore states policies \
+    $(addprefix hwmodels/test_,fabric.py fabric_booking.py fabric_max_min.py fabric_oracle.py loading.py loading_edges.py) \
+    $(COMPILED_RUNS)
 test-compiled: $(VENV)/.test
 	$(BIN)/python -m pytest $(PARALLEL) -m "$(LIGHT)" $(COMPILED:%=tests/%) || \
 	    $(BIN)/python -m pytest -m "$(LIGHT)" $(COMPILED:%=tests/%) --last-failed --last-failed-no-failures none
+
+# The whole runs among them alone.
+test-compiled-runs:
+	$(MAKE) test-compiled COMPILED='$(COMPILED_RUNS)'
 
 # Moments of a real run are timed by the machine: what fails is shown, runs once more by itself, and decides then.
 # Only their files are collected.

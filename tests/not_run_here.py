@@ -16,12 +16,16 @@ MARK = "not run here: "
 # Of `timeout`, whose time was up.
 TIMED_OUT = 124
 CANNOT_RUN = 3
+# Of ``.ci/run`` itself, on a machine on which the parts before took most of an hour.
+NOT_BEGUN = 125
+_SLOW = "the parts before took most of an hour of this machine"
 
 
 def lines(verbs: int) -> Iterator[str]:
     """For RDMA verbs, NIXL, Ray, vLLM and GPUs, unless it ran."""
     whys = {
         "RDMA verbs (make test-rdma)": _verbs(verbs),
+        "modules on native code (make test-compiled)": _SLOW if verbs == NOT_BEGUN else None,
         "NIXL (make test-nixl)": lack_of("nixl"),
         "Ray (make test-ray)": _ray(),
         "vLLM (make test-vllm-cpu)": _vllm(),
@@ -34,6 +38,7 @@ def _verbs(status: int) -> str | None:
     told = {
         0: None,
         CANNOT_RUN: "this machine cannot; the line `make test-rdma did not run` above says why",
+        NOT_BEGUN: _SLOW,
         TIMED_OUT: "the run in a virtual machine was ended before it was done, for its time was up",
     }
     return told.get(

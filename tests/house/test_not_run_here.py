@@ -38,6 +38,14 @@ def test_a_run_over_verbs_that_did_not_pass_is_told(bare: pytest.MonkeyPatch, st
     assert part in next(not_run_here.lines(status))
 
 
+def test_a_slow_machine_leaves_out_two_parts_and_says_so(bare: pytest.MonkeyPatch) -> None:
+    verbs, native, *_ = not_run_here.lines(not_run_here.NOT_BEGUN)
+    assert "RDMA verbs" in verbs and "make test-compiled" in native
+    assert verbs.endswith("most of an hour of this machine") and native.endswith(
+        verbs.partition(": ")[2][-20:]
+    )
+
+
 def test_what_ran_has_no_line(bare: pytest.MonkeyPatch) -> None:
     bare.setattr(not_run_here, "lack_of", lambda name: None)
     bare.setattr(not_run_here, "cuda", lambda: {"devices": ["NVIDIA H200"], "fault": None})
@@ -60,6 +68,9 @@ def test_the_script_goes_on_to_say_so_whatever_the_run_over_verbs_was(tmp_path: 
     python.parent.mkdir(parents=True)
     python.write_text('#!/bin/sh\n[ "$2" = tests.rdma ] && exit 7\necho "$@"\n')
     python.chmod(0o755)
-    words = f"set -euo pipefail\nmake() {{ echo made; }}\n#{tail}"
-    done = subprocess.run(["bash", "-c", words], cwd=tmp_path, text=True, capture_output=True)
-    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "-m tests.not_run_here verbs=7"), done
+    for seconds, status, made in ((0, 7, "test-compiled"), (3300, 125, "test-compiled-runs")):
+        words = f"set -euo pipefail\nmake() {{ echo made $*; }}\nSECONDS={seconds}\n#{tail}"
+        done = subprocess.run(["bash", "-c", words], cwd=tmp_path, text=True, capture_output=True)
+        said = done.stdout.splitlines()
+        assert (done.returncode, said[-1]) == (0, f"-m tests.not_run_here verbs={status}"), done
+        assert f"made {made}" in said
