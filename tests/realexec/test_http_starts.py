@@ -79,7 +79,7 @@ def test_a_stopped_server_starts_again_warm_and_one_that_ignores_sigterm_is_kill
     [
         ("echo no memory; exit 3", (), "its process ended with exit status 3; its log ends with: no memory"),
         ("kill -9 $$", (), "its process was ended by SIGKILL"),
-        ("sleep 100", ("http.start_timeout_s=1",), "it serves no model in time, but came to process"),
+        ("sleep 100", ("http.start_timeout_s=5",), "it serves no model in time, but came to process"),
     ],
 )
 def test_a_server_that_does_not_start_is_refused_with_its_log(
