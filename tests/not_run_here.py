@@ -25,7 +25,9 @@ def lines(verbs: int) -> Iterator[str]:
     """For RDMA verbs, NIXL, Ray, vLLM and GPUs, unless it ran."""
     whys = {
         "RDMA verbs (make test-rdma)": _verbs(verbs),
-        "modules on native code (make test-compiled)": _SLOW if verbs == NOT_BEGUN else None,
+        "modules on native code, and the wheel (make test-compiled check-wheel)": _SLOW
+        if verbs == NOT_BEGUN
+        else None,
         "NIXL (make test-nixl)": lack_of("nixl"),
         "Ray (make test-ray)": _ray(),
         "vLLM (make test-vllm-cpu)": _vllm(),

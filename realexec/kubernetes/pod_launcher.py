@@ -122,7 +122,10 @@ class PodLauncher:
         except BaseException as error:
             await asyncio.shield(self.stop(number, failed=isinstance(error, NotReady)))
             raise
-        seen_ns = {"asked_s": asked_ns, **self._watch.seen_ns[pod.name], "ready_s": time.monotonic_ns()}
+        pod_seen_ns = self._watch.seen_ns[pod.name]
+        # A pod may be seen before the answer to the request for it is.
+        asked_ns = min(asked_ns, max(began_ns, pod_seen_ns.get(CREATED, asked_ns)))
+        seen_ns = {"asked_s": asked_ns, **pod_seen_ns, "ready_s": time.monotonic_ns()}
         ran = pod.name in served
         phases = ("asked_s", *(() if ran else _PHASES), "ready_s")
         times_s = {
